@@ -1,0 +1,12 @@
+/* api_rows.h: one row an API; included where a list is derived from them, with API() defined.
+ *
+ *   key                      handler                 min max announced_min
+ *
+ * Produce 0-2 are announced and refused, as Kafka 4.3 does: librdkafka concludes from them what else a broker can do.
+ */
+API(API_PRODUCE, produce, 3, 13, 0)
+API(API_FETCH, fetch, 4, 18, 4)
+API(API_LIST_OFFSETS, list_offsets, 1, 11, 1)
+API(API_METADATA, metadata, 0, 13, 0)
+API(API_API_VERSIONS, api_versions, 0, 4, 0)
+API(API_INIT_PRODUCER_ID, init_producer_id, 0, 5, 0)
