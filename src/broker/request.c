@@ -29,7 +29,7 @@ static void on_wake(struct loop_msg *msg)
         if (!rq->conn) request_release(rq);
         return;
     }
-    request_advance(rq);
+    if (!rq->offloaded) request_advance(rq);
 }
 
 void request_wake(struct request *rq)
@@ -41,7 +41,29 @@ static void on_deadline(struct timer *t)
 {
     struct request *rq = CONTAINER_OF(t, struct request, deadline);
     rq->expired = true;
+    if (!rq->offloaded) request_advance(rq);
+}
+
+static void offload_work(struct job *job)
+{
+    struct request *rq = CONTAINER_OF(job, struct request, job);
+    rq->work(rq);
+}
+
+static void offload_done(struct job *job)
+{
+    struct request *rq = CONTAINER_OF(job, struct request, job);
+    rq->offloaded = false;
     request_advance(rq);
+}
+
+void request_offload(struct request *rq, void (*work)(struct request *rq))
+{
+    ASSERT(!rq->offloaded && rq->running);
+    rq->work = work;
+    rq->offloaded = true;
+    rq->job = (struct job){.loop = rq->loop, .work = offload_work, .done = offload_done};
+    workers_submit(rq->broker->workers, &rq->job);
 }
 
 void request_wait_until(struct request *rq, int64_t due_us)
@@ -160,7 +182,7 @@ void request_cancel(struct request *rq)
 {
     if (rq->finished || rq->cancelled) return;
     rq->cancelled = true;
-    if (!rq->running) request_advance(rq);
+    if (!rq->running && !rq->offloaded) request_advance(rq);
 }
 
 /* KIP-35: a version that we do not speak is answered in version 0, with the list, so that the client can choose. */

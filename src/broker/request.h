@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/writer.h"
 #include "os/loop.h"
+#include "os/workers.h"
 #include "wire/kerr.h"
 
 struct api_row;
@@ -67,6 +68,9 @@ bool request_dispatch(struct conn *conn, struct buf *frame, const uint8_t *data,
 void request_wake(struct request *rq);
 /* Has the handler entered again at this time with rq->expired set.  Loop time. */
 void request_wait_until(struct request *rq, int64_t due_us);
+/* Runs `work` on a worker, for what may wait for the disk, and enters the handler again afterwards (return WAIT).
+ * Nothing else enters it meanwhile. */
+void request_offload(struct request *rq, void (*work)(struct request *rq));
 /* Marks it cancelled and enters the handler again if it waits. */
 void request_cancel(struct request *rq);
 /* Frees it once it is answered or dropped; conn.c calls it. */
