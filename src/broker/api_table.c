@@ -1,11 +1,9 @@
 /* api_table.c: the rows of api_rows.h, bound to their schemas and indexed by key. */
 #include "broker/api_table.h"
 
+#include "broker/api/handlers.h"
 #include "wire/gen/api_versions.h"
 
-#define API(key, name, min, max, announced) enum step name##_handle(struct request *rq);
-#include "broker/api_rows.h"
-#undef API
 
 static const struct {
     int16_t key, min, max, announced;
