@@ -23,7 +23,7 @@ struct coord;
 struct fetch_sessions;
 struct producer_ids;
 struct server;
-struct topic_configs;
+struct dynamic_config;
 
 struct broker {
     struct fs *fs;
@@ -49,7 +49,7 @@ struct broker {
     struct controller *controller;
     struct replicas *replicas;
     struct metadata *metadata;
-    struct topic_configs *topic_configs;
+    struct dynamic_config *dynamic_config;
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
 
