@@ -94,6 +94,8 @@ static inline int64_t broker_idle_us_max(const struct broker *br)
 }
 /* A connection has ended; its place is free. */
 void broker_connection_closed(struct broker *br, const struct listener_state *listener, const char *host);
+/* The configuration has a new snapshot: takes over the limits above.  Home loop. */
+void broker_config_changed(struct broker *br);
 /* The last connection of one loop has gone while the broker stops. */
 void broker_set_drained(struct broker *br);
 
