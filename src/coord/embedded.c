@@ -27,7 +27,7 @@ enum {
     HEADER_SIZE = 100, /* SQLite's file header */
     HEADER_AT_USER_VERSION = 60,
     HEADER_AT_APPLICATION_ID = 68,
-    QUICK_CHECK_BYTES_MAX = 8 * 1024 * 1024, /* bigger files are checked as they are read: start must stay fast */
+    QUICK_CHECK_BYTES_MAX = 2 * 1024 * 1024, /* bigger files are checked as they are read: start must stay fast */
     CACHE_KIB = 1024,
     BATCH_CALLS_MAX = 8192
 };
