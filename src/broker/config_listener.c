@@ -60,11 +60,12 @@ static enum err map_protocol(const struct config *cfg, const char *name, enum se
     }
     arena_fini(&scratch);
     if (e) return e;
+    const char *where = cfg->sources[CFG_LISTENERS] != CONFIG_FROM_DEFAULT ? "listeners" : key;
     if (found < 0)
-        return config_fault(cfg, f, ERR_INVALID, "listeners", "No security protocol defined for listener %s in %s",
-                            name, key);
+        return config_fault(cfg, f, ERR_INVALID, where, "No security protocol defined for listener %s in %s", name,
+                            key);
     if (found != SECURITY_PLAINTEXT)
-        return config_fault(cfg, f, ERR_UNSUPPORTED, "listeners",
+        return config_fault(cfg, f, ERR_UNSUPPORTED, where,
                             "Listener %s uses the security protocol %s, which is not supported yet: only PLAINTEXT is",
                             name, protocol_names[found]);
     *out = (enum security_protocol)found;
