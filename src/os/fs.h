@@ -1,4 +1,5 @@
-/* fs.h: files and directories, behind an interface: the real file system, or one that a test makes fail, tear and forget.
+/* fs.h: files and directories, behind an interface: the real file system, or one that a test makes fail, tear and
+ * forget.
  *
  * Paths are whole paths.  Every call is complete or an error: no short reads but at the end of a file, no short writes
  * but with an error.  After a failed file_sync() what was written before it may be lost (the kernel marks the pages
@@ -134,7 +135,8 @@ MUST_USE enum err fs_mkdir_all(struct fs *fs, const char *path);
 MUST_USE enum err fs_remove_all(struct fs *fs, const char *path);
 /* The whole file, zero-terminated, to be freed with mem_free(); ERR_TOO_BIG past size_max. */
 MUST_USE enum err fs_read_whole(struct fs *fs, const char *path, size_t size_max, char **out, size_t *size);
-/* Writes `path`.tmp, syncs it, renames it over `path`, syncs the directory: after a crash the old content or the new. */
+/* Writes `path`.tmp, syncs it, renames it over `path`, syncs the directory: after a crash the old content or the new.
+ */
 MUST_USE enum err fs_replace(struct fs *fs, const char *path, const void *data, size_t size);
 
 struct file *file_ref(struct file *f);

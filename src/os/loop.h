@@ -1,8 +1,8 @@
 /* loop.h: an event loop: one thread, its sockets, its timers, its mailbox.
  *
- * A loop owns the objects that were made on it; other threads reach them only by loop_post().  The mailbox is intrusive:
- * a message is embedded in what it is about, so posting allocates nothing and cannot fail.  The simulator makes loops
- * without threads and turns them itself with loop_turn(). */
+ * A loop owns the objects that were made on it; other threads reach them only by loop_post().  The mailbox is
+ * intrusive: a message is embedded in what it is about, so posting allocates nothing and cannot fail.  The simulator
+ * makes loops without threads and turns them itself with loop_turn(). */
 #ifndef OS_LOOP_H
 #define OS_LOOP_H
 

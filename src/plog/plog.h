@@ -1,8 +1,8 @@
 /* plog.h: one partition's log, an ordered run of segments on disk in Kafka 3.9's format.
  *
- * Appends combine (DESIGN section 4): plog_append() checks the producer's sequence, assigns offsets and queues the batch
- * under the lock; whoever finds no write in progress writes all queued batches with one call and completes them.  Nobody
- * waits: each append's `done` is called once, by whichever thread wrote it, outside the lock.
+ * Appends combine (DESIGN section 4): plog_append() checks the producer's sequence, assigns offsets and queues the
+ * batch under the lock; whoever finds no write in progress writes all queued batches with one call and completes them.
+ * Nobody waits: each append's `done` is called once, by whichever thread wrote it, outside the lock.
  *
  * Thread: any loop may call what is not marked otherwise; `lock` guards the fields and is never held across a wait for
  * the disk.  Calls marked "worker" may wait for the disk.  Invariants stand at the top of plog.c. */
@@ -25,14 +25,14 @@ struct plog;
 
 /* What the topic's configuration says; plog_reconfigure() swaps it while the log is used.  -1: no limit. */
 struct plog_config {
-    int64_t segment_bytes;        /* segment.bytes */
-    int64_t segment_ms;           /* segment.ms, less a random part of segment_jitter_ms a segment */
+    int64_t segment_bytes; /* segment.bytes */
+    int64_t segment_ms;    /* segment.ms, less a random part of segment_jitter_ms a segment */
     int64_t segment_jitter_ms;
-    int64_t segment_index_bytes;  /* segment.index.bytes: a full index rolls the segment */
+    int64_t segment_index_bytes; /* segment.index.bytes: a full index rolls the segment */
     int64_t index_interval_bytes;
     int64_t retention_ms, retention_bytes;
     bool cleanup_delete, cleanup_compact;
-    bool log_append_time;         /* message.timestamp.type */
+    bool log_append_time; /* message.timestamp.type */
     int64_t flush_messages, flush_ms;
     int64_t file_delete_delay_ms; /* a deleted segment keeps its files, renamed .deleted, this long */
     int64_t producer_expiration_ms;
@@ -50,11 +50,11 @@ struct plog_options {
     struct fs *fs;
     struct clock *clock;
     uint64_t jitter_seed;
-    const char *dir;          /* <log dir>/<topic>-<partition>; made when missing */
-    int64_t recovery_point;   /* everything below is known to be on disk (recovery-point-offset-checkpoint) */
-    int64_t log_start;        /* from log-start-offset-checkpoint; 0 when not there */
-    bool clean;               /* the directory was shut down cleanly: no scan */
-    struct uuid topic_id;     /* written to partition.metadata when made; zero: take the file's */
+    const char *dir;        /* <log dir>/<topic>-<partition>; made when missing */
+    int64_t recovery_point; /* everything below is known to be on disk (recovery-point-offset-checkpoint) */
+    int64_t log_start;      /* from log-start-offset-checkpoint; 0 when not there */
+    bool clean;             /* the directory was shut down cleanly: no scan */
+    struct uuid topic_id;   /* written to partition.metadata when made; zero: take the file's */
     struct plog_config config;
     struct plog_events events;
 };
@@ -92,17 +92,17 @@ enum append_origin {
 /* One append, embedded in what asked for it; zeroed, then filled in by the caller. */
 struct append {
     /* in */
-    struct buf *buf;      /* where the bytes lie; the log takes its own reference until done */
-    uint8_t *data;        /* checked batches (wire/batch.h); headers are patched in place */
+    struct buf *buf; /* where the bytes lie; the log takes its own reference until done */
+    uint8_t *data;   /* checked batches (wire/batch.h); headers are patched in place */
     size_t size;
     struct batch_info info; /* of the first batch, from batch_check() */
     enum append_origin origin;
     int32_t leader_epoch;
-    int64_t now_ms;       /* wall clock; LogAppendTime and producer expiry go by it */
+    int64_t now_ms; /* wall clock; LogAppendTime and producer expiry go by it */
     void (*done)(struct append *a);
 
     /* out, when done is called */
-    enum kerr kerr;       /* also DUPLICATE: answered as success with the first write's offset */
+    enum kerr kerr; /* also DUPLICATE: answered as success with the first write's offset */
     int64_t base_offset, last_offset;
     int64_t log_append_time_ms; /* -1 with CreateTime */
     int64_t log_start;
@@ -118,7 +118,7 @@ void plog_append(struct plog *pl, struct append *a);
 
 /* A run of bytes in one segment.  Holds the file until plog_slice_release(). */
 struct plog_slice {
-    struct file *file;  /* NULL: nothing there yet */
+    struct file *file; /* NULL: nothing there yet */
     int64_t pos;
     size_t size;
     int64_t start_offset; /* base offset of the first batch in it, <= the offset asked for */
@@ -132,15 +132,16 @@ MUST_USE enum err plog_read(struct plog *pl, int64_t offset, int64_t below, size
                             bool nowait, struct plog_slice *out);
 void plog_slice_release(struct plog_slice *s);
 
-/* Aborted transactions that overlap [from, to), for read_committed (KIP-98). `each` is called in order of first offset. */
+/* Aborted transactions that overlap [from, to), for read_committed (KIP-98). `each` is called in order of first offset.
+ */
 struct aborted_txn {
     int64_t producer_id, first_offset, last_offset, last_stable_offset;
 };
 MUST_USE enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
                                     void (*each)(void *arg, const struct aborted_txn *txn), void *arg);
 
-/* The first record at or after `timestamp` below `below`: its offset, timestamp and leader epoch; *offset = -1 when there
- * is none.  Worker. */
+/* The first record at or after `timestamp` below `below`: its offset, timestamp and leader epoch; *offset = -1 when
+ * there is none.  Worker. */
 MUST_USE enum err plog_find_time(struct plog *pl, int64_t timestamp, int64_t below, int64_t *offset, int64_t *found_ms,
                                  int32_t *leader_epoch);
 

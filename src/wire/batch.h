@@ -82,23 +82,23 @@ void batch_set_append_time(uint8_t *data, size_t size, int64_t time_ms);
 /* ---- What a broker demands of a produced batch (KIP-98, KIP-467, LogValidator's rules) */
 
 struct batch_rules {
-    int32_t size_max;          /* max.message.bytes */
-    bool compacted;            /* every record needs a key */
+    int32_t size_max; /* max.message.bytes */
+    bool compacted;   /* every record needs a key */
     bool log_append_time;
     int64_t now_ms;
     int64_t timestamp_before_max_ms, timestamp_after_max_ms; /* message.timestamp.{before,after}.max.ms */
-    int32_t decompressed_max;  /* bound for what a compressed batch may hold when it must be looked into */
+    int32_t decompressed_max; /* bound for what a compressed batch may hold when it must be looked into */
 };
 
 /* What is wrong with single records (KIP-467). */
 struct record_error {
-    int32_t index; /* in the batch */
+    int32_t index;       /* in the batch */
     const char *message; /* static */
 };
 
 struct batch_verdict {
     enum kerr kerr;
-    const char *message; /* static, may be NULL */
+    const char *message;         /* static, may be NULL */
     struct record_error *errors; /* in the arena */
     int32_t error_count;
 };
@@ -120,7 +120,7 @@ struct record {
     int64_t offset, timestamp;
     struct bytes key, value; /* may be null */
     int32_t header_count;
-    struct reader headers;   /* record_next_header() reads from it */
+    struct reader headers; /* record_next_header() reads from it */
 };
 
 /* Walks a batch's records; a compressed batch is decompressed as a whole, bounded by `decompressed_max`. */
