@@ -11,6 +11,7 @@
 #include "base/reader.h"
 #include "base/slice.h"
 #include "base/writer.h"
+#include "wire/compress.h"
 #include "wire/kerr.h"
 
 /* Where things are in a batch. */
@@ -41,8 +42,6 @@ enum batch_attributes {
     BATCH_CONTROL = 0x20,
     BATCH_DELETE_HORIZON = 0x40
 };
-
-enum codec { CODEC_NONE, CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD, CODEC_COUNT };
 
 /* A batch's header. */
 struct batch_info {
@@ -82,31 +81,33 @@ void batch_set_append_time(uint8_t *data, size_t size, int64_t time_ms);
 /* ---- What a broker demands of a produced batch (KIP-98, KIP-467, LogValidator's rules) */
 
 struct batch_rules {
-    int32_t size_max;          /* max.message.bytes */
-    bool compacted;            /* every record needs a key */
+    int32_t size_max; /* max.message.bytes */
+    bool compacted;   /* every record needs a key */
     bool log_append_time;
     int64_t now_ms;
     int64_t timestamp_before_max_ms, timestamp_after_max_ms; /* message.timestamp.{before,after}.max.ms */
-    int32_t decompressed_max;  /* bound for what a compressed batch may hold when it must be looked into */
+    int32_t decompressed_max; /* bound for what a compressed batch may hold when it must be looked into */
 };
 
 /* What is wrong with single records (KIP-467). */
 struct record_error {
-    int32_t index; /* in the batch */
+    int32_t index;       /* in the batch */
     const char *message; /* static */
 };
 
 struct batch_verdict {
     enum kerr kerr;
-    const char *message; /* static, may be NULL */
+    const char *message;         /* static, may be NULL */
     struct record_error *errors; /* in the arena */
     int32_t error_count;
 };
 
 /* Checks the one batch that a Produce carries for a partition: exactly one, v2, CRC, counts, no control bit, sane
  * producer fields, size, timestamps.  Uncompressed records are walked one by one; compressed ones only where the rules
- * need it (keys on compacted topics, per-record timestamps cannot be told from the header).  Fills *info on success. */
-void batch_check(struct batch_verdict *out, struct batch_info *info, const uint8_t *data, size_t size,
+ * need it (keys on compacted topics, per-record timestamps cannot be told from the header).  Fills *info on success.
+ * Where the records were looked at and topic has CreateTime, a wrong max timestamp in the header is put right in place,
+ * with a new CRC, as Kafka does: a lie there would spoil the time index. */
+void batch_check(struct batch_verdict *out, struct batch_info *info, uint8_t *data, size_t size,
                  const struct batch_rules *rules, struct arena *arena);
 
 /* ---- Records */
@@ -120,7 +121,7 @@ struct record {
     int64_t offset, timestamp;
     struct bytes key, value; /* may be null */
     int32_t header_count;
-    struct reader headers;   /* record_next_header() reads from it */
+    struct reader headers; /* record_next_header() reads from it */
 };
 
 /* Walks a batch's records; a compressed batch is decompressed as a whole, bounded by `decompressed_max`. */
@@ -136,6 +137,17 @@ MUST_USE enum err record_iter_next(struct record_iter *it, struct record *out);
 MUST_USE enum err record_next_header(struct record *rec, struct record_header *out);
 void record_iter_fini(struct record_iter *it);
 
+/* ---- Transaction markers: control batches with one record (KIP-98) */
+
+struct txn_marker {
+    bool commit; /* else abort */
+    int32_t coordinator_epoch;
+    int64_t timestamp;
+};
+/* Reads the marker of a control batch.  ERR_NOT_FOUND: no record left (cleaned away) or another kind of control record;
+ * ERR_CORRUPT. */
+MUST_USE enum err batch_read_marker(struct txn_marker *out, const uint8_t *data, size_t size);
+
 /* ---- Building */
 
 /* Builds one batch record by record: the coordinators' writes, tests, the client. */
@@ -149,6 +161,8 @@ void batch_builder_add(struct batch_builder *bb, int64_t timestamp, struct bytes
                        const struct record_header *headers, int32_t header_count);
 /* Appends the finished batch (compressed as the attributes say) to `out`; info's producer fields are taken as set. */
 MUST_USE enum err batch_builder_finish(struct batch_builder *bb, struct writer *out);
+/* Adds the record of a transaction marker; the attributes must say control and transactional. */
+void batch_builder_add_marker(struct batch_builder *bb, const struct txn_marker *marker);
 void batch_builder_fini(struct batch_builder *bb);
 
 #endif
