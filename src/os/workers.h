@@ -11,7 +11,7 @@ struct workers;
 struct job {
     struct loop_msg msg; /* carries it back */
     struct job *next;
-    struct loop *loop;   /* where `done` runs; NULL: `done` runs on the worker */
+    struct loop *loop; /* where `done` runs; NULL: `done` runs on the worker */
     void (*work)(struct job *job);
     void (*done)(struct job *job); /* may be NULL */
 };
