@@ -70,10 +70,12 @@ static inline int64_t batch_last_offset(const struct batch_info *b)
 /* Reads a header of at least BATCH_HEADER_SIZE bytes.  Checks nothing but that the length field is sane
  * (ERR_CORRUPT: size below the header's or above `size_max`) and the magic is 2 (ERR_UNSUPPORTED for 0 and 1). */
 MUST_USE enum err batch_parse_header(struct batch_info *out, const uint8_t *data, int64_t size_max);
-/* CRC32C over the batch (CPU instruction where there is one). */
+/* CRC32C (Castagnoli), by CPU instruction where there is one. */
+uint32_t crc32c(const uint8_t *data, size_t size);
+/* CRC32C over the part of the batch that its CRC field covers. */
 uint32_t batch_crc(const uint8_t *data, size_t size);
 MUST_USE bool batch_crc_ok(const uint8_t *data, const struct batch_info *info);
-/* Patches what the broker decides; only _set_timestamp needs a new CRC, and makes it. */
+/* Patches what the broker decides; only _set_append_time needs a new CRC, and makes it. */
 void batch_set_offset(uint8_t *data, int64_t base_offset);
 void batch_set_leader_epoch(uint8_t *data, int32_t leader_epoch);
 void batch_set_append_time(uint8_t *data, size_t size, int64_t time_ms);
@@ -153,8 +155,7 @@ MUST_USE enum err batch_read_marker(struct txn_marker *out, const uint8_t *data,
 /* Builds one batch record by record: the coordinators' writes, tests, the client. */
 struct batch_builder {
     struct writer records;
-    struct batch_info info;
-    int16_t attributes;
+    struct batch_info info; /* attributes as given; set producer fields and base offset before finishing */
 };
 void batch_builder_init(struct batch_builder *bb, struct buf_pool *pool, int16_t attributes, int64_t base_timestamp);
 void batch_builder_add(struct batch_builder *bb, int64_t timestamp, struct bytes key, struct bytes value,

@@ -24,11 +24,11 @@ enum { COMPRESS_LEVEL_DEFAULT = INT32_MIN };
 /* Decompresses `size` bytes into *out (of *out_size bytes, to be freed with mem_free()).  Grows as data comes, so that
  * a bomb costs no more than `size_max`: ERR_TOO_BIG past it.  ERR_CORRUPT: not whole or not valid.  ERR_UNSUPPORTED: a
  * codec that does not exist (5 to 7). */
-MUST_USE enum err decompress(enum codec codec, const uint8_t *data, size_t size, size_t size_max, uint8_t **out,
-                             size_t *out_size);
+MUST_USE enum err codec_decompress(enum codec codec, const uint8_t *data, size_t size, size_t size_max, uint8_t **out,
+                                   size_t *out_size);
 
 /* Appends the compressed form of `data` to `out`; level COMPRESS_LEVEL_DEFAULT or one that codec_level_ok() allows. */
-MUST_USE enum err compress(enum codec codec, int level, const uint8_t *data, size_t size, struct writer *out);
+MUST_USE enum err codec_compress(enum codec codec, int level, const uint8_t *data, size_t size, struct writer *out);
 
 /* gzip 1 to 9 (or -1, the default), lz4 1 to 17, zstd -131072 to 22; others have no levels. */
 bool codec_level_ok(enum codec codec, int level);

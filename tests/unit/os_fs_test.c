@@ -44,7 +44,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    return fs_remove_all(fs, dir);
+    return (int)fs_remove_all(fs, dir);
 }
 
 static struct file *open_file(const char *name, unsigned flags)

@@ -47,7 +47,7 @@ static int setup(void **state)
 {
     (void)state;
     memset(&world, 0, sizeof world);
-    return loop_new(&world.loop, clock_system(), 0, NULL);
+    return (int)loop_new(&world.loop, clock_system(), 0, NULL);
 }
 
 static int teardown(void **state)
