@@ -90,7 +90,7 @@ MUST_USE static inline enum err fs_stat(struct fs *fs, const char *path, struct 
 {
     return fs->ops->stat(fs, path, out);
 }
-/* Each entry but "." and "..", in no order. */
+/* Each entry but "." and "..", in no order.  A symbolic link counts as what it points at. */
 MUST_USE static inline enum err fs_list(struct fs *fs, const char *path, fs_list_fn each, void *arg)
 {
     return fs->ops->list(fs, path, each, arg);
@@ -122,7 +122,8 @@ MUST_USE static inline enum err fs_space(struct fs *fs, const char *path, struct
 {
     return fs->ops->space(fs, path, out);
 }
-/* Creates the file if need be and locks it for this process until the file is closed; ERR_LOCKED. */
+/* Creates the file if need be and locks it until it is closed; ERR_LOCKED when a process has it, be it this one,
+ * another or a JVM (FileChannel.lock(), as Kafka locks a log directory's `.lock`). */
 MUST_USE static inline enum err fs_lock(struct fs *fs, const char *path, struct file **out)
 {
     return fs->ops->lock(fs, path, out);
@@ -131,7 +132,8 @@ MUST_USE static inline enum err fs_lock(struct fs *fs, const char *path, struct 
 /* Built of the above, in fs.c. */
 /* mkdir with all its parents; what is there already is fine. */
 MUST_USE enum err fs_mkdir_all(struct fs *fs, const char *path);
-/* Removes a directory with everything in it; ERR_NOT_FOUND when it is not there. */
+/* Removes a directory with everything in it, or a file; ERR_NOT_FOUND when it is not there.  Of a symbolic link goes
+ * the link, not what it points at. */
 MUST_USE enum err fs_remove_all(struct fs *fs, const char *path);
 /* The whole file, zero-terminated, to be freed with mem_free(); ERR_TOO_BIG past size_max. */
 MUST_USE enum err fs_read_whole(struct fs *fs, const char *path, size_t size_max, char **out, size_t *size);
@@ -166,6 +168,8 @@ MUST_USE static inline enum err file_truncate(struct file *f, int64_t size)
 {
     return f->ops->truncate(f, size);
 }
+/* Gives the range blocks on the disk; the file grows to pos + size if it was shorter.  ERR_UNSUPPORTED where the file
+ * system cannot. */
 MUST_USE static inline enum err file_allocate(struct file *f, int64_t pos, int64_t size)
 {
     return f->ops->allocate(f, pos, size);
@@ -180,11 +184,14 @@ static inline void file_write_behind(struct file *f, int64_t pos, int64_t size)
 {
     f->ops->write_behind(f, pos, size);
 }
+/* This range will not be read again soon (POSIX_FADV_DONTNEED); a hint. */
 static inline void file_drop_cache(struct file *f, int64_t pos, int64_t size)
 {
     f->ops->drop_cache(f, pos, size);
 }
-/* Maps the first `size` bytes shared, read and write; the file must be that long.  Unmap with fs_unmap(). */
+/* Maps the first `size` bytes shared, read and write; the file must be that long.  Unmap with file_unmap().
+ * ERR_RANGE: the file is shorter.  Storing into a hole while the disk is full ends the process (SIGBUS):
+ * file_allocate() the range first. */
 MUST_USE static inline enum err file_map(struct file *f, size_t size, void **out)
 {
     return f->ops->map(f, size, out);
