@@ -191,6 +191,7 @@ static void a_full_fetch_reads_what_it_names_and_opens_a_session(void **state)
     assert_true(id > 0);
     assert_items(&w, TPS({"foo", 1, 10}, {"bar", 0, 20}, {"foo", 0, 30}));
     assert_int_equal(fetch_sessions_count(w.fs), 1);
+    assert_ptr_equal(w.plan.items[0].topic.data, w.plan.items[2].topic.data); /* one copy a plan */
     world_stop(&w);
 }
 
@@ -218,10 +219,19 @@ static void a_partition_named_and_forgotten_at_once_is_forgotten(void **state)
 
 static void a_partition_named_twice_is_in_the_session_once_with_what_came_last(void **state)
 {
-    START(10);
+    START(2);
     int32_t id = open_session(&w, TPS({"foo", 0, 10}, {"foo", 1, 10}, {"foo", 0, 12}));
     assert_items(&w, TPS({"foo", 0, 12}, {"foo", 1, 10}));
     assert_true(is_alive(&w, id, 1));
+    /* It counts as one of two partitions, not of three, when it is to be evicted. */
+    int32_t three = open_session(&w, TPS({"a", 0, 1}, {"a", 1, 1}, {"a", 2, 1}));
+    begin(&w, id, -1, NO_TPS, NO_TPS);
+    id = open_session(&w, TPS({"foo", 0, 10}, {"foo", 1, 10}, {"foo", 0, 12}, {"foo", 1, 12}));
+    w.replica = true;
+    assert_int_not_equal(open_session(&w, TPS({"foo", 0, 10})), 0);
+    assert_refused(&w, id, 1, KERR_FETCH_SESSION_ID_NOT_FOUND);
+    w.replica = false;
+    assert_true(is_alive(&w, three, 1));
     world_stop(&w);
 }
 
