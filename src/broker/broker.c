@@ -9,6 +9,7 @@
 #include "broker/broker_internal.h"
 #include "broker/dynamic_config.h"
 #include "broker/fetch_sessions.h"
+#include "broker/own_channel.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
 #include "os/process.h"
@@ -193,7 +194,9 @@ static void free_parts(struct broker_run *run)
     join_threads(run);
     if (br->workers) workers_free(br->workers);
     drain_mailboxes(br);
+    run_start_abandon(run);
     replicas_close(br->replicas, run->started, br->epoch);
+    own_channel_free(br->own_channel);
     producer_ids_free(br->producer_ids);
     dynamic_config_free(br->dynamic_config);
     server_free(br->server);
@@ -210,7 +213,6 @@ static void free_parts(struct broker_run *run)
     mem_free(br->loops);
     mem_free(br->sets);
     mem_free(br->config_readers);
-    mem_free(run->drain_msgs);
     buf_pool_free(br->bufs);
     config_live_free(br->config);
 }

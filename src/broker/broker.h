@@ -21,6 +21,7 @@
 struct controller;
 struct coord;
 struct fetch_sessions;
+struct own_channel;
 struct producer_ids;
 struct server;
 struct dynamic_config;
@@ -47,6 +48,7 @@ struct broker {
     struct server *server;
     struct coord *coord;
     struct controller *controller;
+    struct own_channel *own_channel;
     struct replicas *replicas;
     struct metadata *metadata;
     struct dynamic_config *dynamic_config;

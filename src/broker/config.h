@@ -24,6 +24,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/slice.h"
+#include "wire/security.h"
 
 /* ---- Rows ---- */
 
@@ -190,9 +191,6 @@ int32_t config_broker_id(const struct config *cfg, int32_t stored);
 
 /* log.dirs, else log.dir; never empty. */
 struct config_list config_log_dirs(const struct config *cfg);
-
-/* Kafka's numbers. */
-enum security_protocol { SECURITY_PLAINTEXT, SECURITY_SSL, SECURITY_SASL_PLAINTEXT, SECURITY_SASL_SSL };
 
 struct listener {
     const char *name; /* in capitals */

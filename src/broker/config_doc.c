@@ -56,7 +56,7 @@ static const char head[] =
     "  where the key changes what the broker is (KRaft, tiered storage), setting the key is an error; elsewhere a "
     "warning.\n"
     "- `config.providers` is an error.\n"
-    "- Listeners cannot be changed while the broker runs yet.\n"
+    "- Listeners cannot be changed while the broker runs yet, and passwords cannot be kept in dynamic configuration.\n"
     "- An advertised address of `::` is refused like `0.0.0.0`.\n"
     "- The file is read as UTF-8, not Latin-1.\n"
     "- `log.level` and `log.file` are keys of Barnabas.\n"

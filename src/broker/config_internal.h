@@ -136,7 +136,7 @@ MUST_USE enum err config_check(struct config *cfg, struct fault *f);
 
 /* ---- Dynamic values (config_alter.c) ---- */
 
-enum config_dynamic { DYNAMIC_OK, DYNAMIC_READ_ONLY, DYNAMIC_NEEDS_LISTENER, DYNAMIC_NEEDS_BROKER };
+enum config_dynamic { DYNAMIC_OK, DYNAMIC_READ_ONLY, DYNAMIC_NEEDS_LISTENER, DYNAMIC_NEEDS_BROKER, DYNAMIC_PASSWORD };
 /* Whether this broker key may be set in this dynamic layer. */
 enum config_dynamic config_dynamic_allowed(const char *name, enum config_source scope);
 

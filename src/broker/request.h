@@ -53,7 +53,10 @@ struct request {
     struct timer deadline;
     struct loop_msg wake_msg;
     _Atomic bool wake_posted;
-    bool finished; /* the handler is through; the reply may still have to wait for its turn */
+    struct job job;
+    void (*work)(struct request *rq);
+    bool offloaded; /* a worker has it: the handler is entered again only when that is done */
+    bool finished;  /* the handler is through; the reply may still have to wait for its turn */
     bool running;
     bool no_reply, close_after;
     struct list_node in_conn;

@@ -6,13 +6,17 @@
 
 #include "base/mem.h"
 
-struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir)
+#define LOG_MODULE "replica"
+#include "base/log.h"
+
+struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir, struct workers *workers)
 {
     struct partition *p = mem_zalloc(1, sizeof *p);
     atomic_init(&p->refs, 1);
     p->topic = mem_strdup(topic);
     p->index = index;
     p->dir = dir;
+    p->workers = workers;
     atomic_init(&p->leader_epoch, -1);
     pthread_mutex_init(&p->lock, NULL);
     list_init(&p->waiters);
@@ -55,6 +59,7 @@ static void on_advanced(void *arg, int64_t end)
 {
     struct partition *p = arg;
     if (atomic_load_explicit(&p->isr_count, memory_order_relaxed) == 1) {
+        plog_replicated(p->pl, end);
         int64_t was = atomic_load_explicit(&p->high_watermark, memory_order_relaxed);
         while (was < end && !atomic_compare_exchange_weak(&p->high_watermark, &was, end)) {
         }
@@ -69,9 +74,40 @@ static void on_failed(void *arg, enum err e)
     partition_set_offline(arg);
 }
 
+/* Made for each time: the log may ask again before the job that answers the last time is put away. */
+struct log_work {
+    struct job job;
+    struct partition *p;
+};
+
+static void log_work_run(struct job *job)
+{
+    struct partition *p = CONTAINER_OF(job, struct log_work, job)->p;
+    if (!atomic_load(&p->online)) return;
+    enum err e = plog_work(p->pl);
+    if (e) LOG_ERROR("log_upkeep_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+}
+
+static void log_work_done(struct job *job)
+{
+    struct log_work *lw = CONTAINER_OF(job, struct log_work, job);
+    partition_unref(lw->p);
+    mem_free(lw);
+}
+
+static void on_wants_work(void *arg)
+{
+    struct partition *p = arg;
+    struct log_work *lw = mem_zalloc(1, sizeof *lw);
+    lw->p = partition_ref(p);
+    lw->job = (struct job){.work = log_work_run, .done = log_work_done};
+    workers_submit(p->workers, &lw->job);
+}
+
 struct plog_events partition_events(struct partition *p)
 {
-    return (struct plog_events){.arg = p, .advanced = on_advanced, .failed = on_failed};
+    return (struct plog_events){
+        .arg = p, .advanced = on_advanced, .failed = on_failed, .wants_work = on_wants_work};
 }
 
 void partition_give_log(struct partition *p, struct plog *pl)

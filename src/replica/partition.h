@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "os/workers.h"
 #include "plog/plog.h"
 
 struct log_dir;
@@ -22,6 +23,7 @@ struct partition {
     struct uuid topic_id;
     int32_t index;
     struct log_dir *dir;
+    struct workers *workers; /* for what the log asks to have done */
     struct plog *pl;
     _Atomic bool online; /* false: the log failed, or the partition is being deleted */
     _Atomic bool leads;
@@ -43,7 +45,7 @@ struct partition_waiter {
 };
 
 /* `topic` is copied; the log is opened by the caller (partition_events) and handed over with partition_give_log(). */
-struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir);
+struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir, struct workers *workers);
 struct partition *partition_ref(struct partition *p);
 /* The last one abandons the log if it is still open. */
 void partition_unref(struct partition *p);

@@ -61,7 +61,7 @@ static void flush_work(struct job *job)
     int64_t now_ms = clock_wall_ms(c->r->opt.clock);
     for (size_t i = 0; i < count; i++) {
         struct partition *p = list[i];
-        if (!atomic_load(&p->online) || !plog_flush_is_due(p->pl, now_ms)) continue;
+        if (!atomic_load(&p->online) || !plog_flush_due(p->pl, now_ms)) continue;
         enum err e = plog_flush(p->pl);
         if (e) LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
     }

@@ -176,6 +176,9 @@ static void broker_keys_change_in_their_scope_only(void **state)
     assert_broker(CONFIG_FROM_DYNAMIC_CLUSTER, change(keystore, CONFIG_SET, "PEM"),
                   "Cannot update these configs at default cluster level, broker id must be specified: "
                   "Set(listener.name.internal.ssl.keystore.type)");
+    assert_broker(
+        CONFIG_FROM_DYNAMIC_BROKER, change("listener.name.internal.ssl.key.password", CONFIG_SET, "x"),
+        "Passwords cannot be kept in dynamic configuration yet: Set(listener.name.internal.ssl.key.password)");
     assert_broker(CONFIG_FROM_DYNAMIC_CLUSTER, change("listener.name.internal.max.connections", CONFIG_SET, "5"), NULL);
 }
 

@@ -38,7 +38,7 @@ static void keys_end_at_equals_colon_or_space(void **state)
 static void comments_and_empty_lines_are_no_pairs(void **state)
 {
     (void)state;
-    struct config_map *m = parse("# a=1\n! b=2\n\n   \t\f\n  # c=3 \\\nd=4 # kept\n");
+    struct config_map *m = parse("# a=1\n! b=2\n\n   \t\f\n  # c=3 \\\nd=4 # kept\n\\\n# e=5\n\\");
     assert_int_equal(config_map_count(m), 1);
     assert_string_equal(config_map_get(m, "d"), "4 # kept");
     config_map_free(m);

@@ -3,6 +3,7 @@
 #ifndef BROKER_API_LEADER_HINT_H
 #define BROKER_API_LEADER_HINT_H
 
+#include "base/uuid.h"
 #include "broker/request.h"
 
 struct leader_hint {

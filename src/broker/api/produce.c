@@ -25,7 +25,7 @@ struct produce_part {
 
 struct produce {
     struct request *rq;
-    enum { PRODUCE_CHECK, PRODUCE_APPEND, PRODUCE_REPLICATE } stage;
+    enum { PRODUCE_CHECK, PRODUCE_APPEND, PRODUCE_FLUSH, PRODUCE_REPLICATE } stage;
     int16_t acks;
     struct produce_part *parts;
     int32_t count;
@@ -182,7 +182,7 @@ static void produce_start_appends(struct produce *p)
     }
 }
 
-static void produce_collect_appends(struct request *rq, struct produce *p)
+static void produce_collect_appends(struct produce *p)
 {
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
@@ -197,7 +197,28 @@ static void produce_collect_appends(struct request *rq, struct produce *p)
         part->out->log_append_time_ms = a->log_append_time_ms;
         part->out->log_start_offset = a->log_start;
     }
-    (void)rq;
+}
+
+/* ---- flush.messages: acknowledged only when it is on the disk */
+
+static bool produce_flush_is_due(struct request *rq, const struct produce *p)
+{
+    int64_t now_ms = clock_wall_ms(rq->broker->clock);
+    for (int32_t i = 0; i < p->count; i++)
+        if (p->parts[i].appended && plog_flush_due(p->parts[i].p->pl, now_ms)) return true;
+    return false;
+}
+
+/* On a worker. */
+static void produce_flush(struct request *rq)
+{
+    struct produce *p = rq->op;
+    int64_t now_ms = clock_wall_ms(rq->broker->clock);
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (!part->appended || !plog_flush_due(part->p->pl, now_ms)) continue;
+        if (plog_flush(part->p->pl)) part_fail(part, KERR_KAFKA_STORAGE_ERROR, NULL);
+    }
 }
 
 /* ---- acks=all */
@@ -300,7 +321,14 @@ enum step produce_handle(struct request *rq)
         FALLTHROUGH;
     case PRODUCE_APPEND: /* woken when the last append is complete */
         if (atomic_load(&p->appends_pending) > 0) return WAIT;
-        produce_collect_appends(rq, p);
+        produce_collect_appends(p);
+        p->stage = PRODUCE_FLUSH;
+        if (produce_flush_is_due(rq, p)) {
+            request_offload(rq, produce_flush);
+            return WAIT;
+        }
+        FALLTHROUGH;
+    case PRODUCE_FLUSH: /* woken when it is on the disk, where flush.messages asks for that */
         if (p->acks != ACKS_ALL) return produce_finish(rq, p);
         p->stage = PRODUCE_REPLICATE;
         FALLTHROUGH;
