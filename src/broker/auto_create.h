@@ -5,24 +5,25 @@
 #include <stdint.h>
 
 #include "base/slice.h"
+#include "broker/request.h"
 #include "wire/kerr.h"
 
-struct broker;
-
-/* One asking, embedded in what waits for it.  The caller fills in the first block and leaves all alone until `done`. */
+/* One asking, in the memory of the request that waits for it.  The caller sets the first block and leaves all alone
+ * until `done`; the request must not end before. */
 struct auto_create {
     const struct str *names; /* valid names, each once */
     int32_t count;
-    void (*done)(struct auto_create *ac); /* once, any thread, perhaps before auto_create_topics() returns */
-    void *arg;
+    void (*done)(struct auto_create *ac); /* once, on the request's loop */
+    struct request *rq;
 
-    /* What a client is told of each topic that metadata does not show yet: LEADER_NOT_AVAILABLE when it is being made,
-     * so that the client asks again, else why it is not made.  The caller gives the array. */
+    /* By name, what a client is told as long as metadata does not show the topic: LEADER_NOT_AVAILABLE when it is being
+     * made and UNKNOWN_TOPIC_OR_PARTITION when it could not be just now, for both of which clients ask again; else why
+     * it is not made. */
     enum kerr *kerr;
 };
 
-/* Has the controller create the topics with the broker's defaults for partitions and replicas; the internal ones with
- * theirs.  Does not wait until their leaders are known.  Any loop. */
-void auto_create_topics(struct broker *br, struct auto_create *ac);
+/* Has the controller make the topics with the broker's defaults for partitions and replicas, the internal ones with
+ * theirs.  A short while is given to their leaders to be known when `done` is called.  On the request's loop. */
+void auto_create_topics(struct auto_create *ac);
 
 #endif

@@ -2,7 +2,6 @@
  *
  * The answer is made in one turn and encoded in the same, so it lends names and replica lists from broker/metadata.h
  * instead of copying them. */
-#include "base/mem.h"
 #include "broker/api/common.h"
 #include "broker/api/handlers.h"
 #include "broker/api/named.h"
@@ -13,6 +12,8 @@
 typedef struct metadata_response_metadata_response_topic answer_topic;
 typedef struct metadata_response_metadata_response_partition answer_partition;
 
+enum { CREATED_MAX = 1000 }; /* by one request; what is beyond looks unknown and is asked for again */
+
 enum { IDS_SINCE = 12 }; /* KIP-516: versions 10 and 11 have the field, but Kafka refuses ids in them */
 
 struct metadata_op {
@@ -20,7 +21,7 @@ struct metadata_op {
     struct named *wanted; /* names or ids, in order of the request; in->topics_count of them */
     bool by_id, all;
     struct auto_create create; /* names and verdicts in order of the request */
-    _Atomic bool created;
+    bool created;
 };
 
 /* ---- Partitions */
@@ -241,10 +242,8 @@ static void find_repeats(struct request *rq, struct metadata_op *op)
 
 static void on_created(struct auto_create *ac)
 {
-    struct metadata_op *op = CONTAINER_OF(ac, struct metadata_op, create);
-    struct request *rq = ac->arg;
-    atomic_store(&op->created, true);
-    request_wake(rq);
+    CONTAINER_OF(ac, struct metadata_op, create)->created = true;
+    request_wake(ac->rq);
 }
 
 /* Asks for the topics that are missing and may be created. */
@@ -255,21 +254,15 @@ static void start_creation(struct request *rq, struct metadata_op *op)
     if (!config_bool(broker_config(rq->broker, rq->loop), CFG_AUTO_CREATE_TOPICS_ENABLE)) return;
     struct str *names = NULL;
     int32_t count = 0;
-    for (int32_t i = 0; i < in->topics_count; i++) {
+    for (int32_t i = 0; i < in->topics_count && count < CREATED_MAX; i++) {
         struct str name = in->topics[i].name;
         if (op->wanted[i].again || metadata_topic(rq->broker->metadata, name) || !topic_name_is_valid(name)) continue;
         if (!names) names = arena_array(&rq->arena, struct str, (size_t)in->topics_count);
         names[count++] = name;
     }
     if (!count) return;
-    op->create = (struct auto_create){
-        .names = names,
-        .count = count,
-        .done = on_created,
-        .arg = rq,
-        .kerr = arena_array(&rq->arena, enum kerr, (size_t)count),
-    };
-    auto_create_topics(rq->broker, &op->create);
+    op->create = (struct auto_create){.names = names, .count = count, .done = on_created, .rq = rq};
+    auto_create_topics(&op->create);
 }
 
 enum step metadata_handle(struct request *rq)
@@ -288,7 +281,7 @@ enum step metadata_handle(struct request *rq)
         op->stage = METADATA_CREATE;
         FALLTHROUGH;
     case METADATA_CREATE: /* woken by the controller's verdict; it uses our memory, so a cancelled one waits too */
-        if (op->create.count > 0 && !atomic_load(&op->created)) return WAIT;
+        if (op->create.count > 0 && !op->created) return WAIT;
     }
     answer(rq, op);
     return DONE;
