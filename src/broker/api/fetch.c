@@ -23,7 +23,8 @@ struct fetch_part {
     struct partition *p; /* a reference; NULL when refused */
     struct partition_waiter waiter;
     _Atomic bool woken;
-    bool cold; /* a worker must read it */
+    bool cold;  /* a worker must read it */
+    bool named; /* the answer tells of it */
     enum kerr kerr;
     int64_t high_watermark, last_stable, log_start;
     struct plog_slice slice;
@@ -311,7 +312,23 @@ static bool same_topic(const struct fetch_response_fetchable_topic_response *to,
     return str_is_null(it->topic) ? uuid_equal(to->topic_id, it->topic_id) : str_equal(to->topic, it->topic);
 }
 
-/* The answer names what the plan says must be named; neighbours of one topic share an entry. */
+/* Which partitions the answer must tell of.  The plan may fail here: a later request of the session overtook us. */
+static void fetch_choose(struct fetch *f)
+{
+    for (int32_t i = 0; i < f->plan.count && !f->plan.kerr; i++) {
+        struct fetch_part *part = &f->parts[i];
+        const struct fetch_found found = {
+            .kerr = part->kerr,
+            .high_watermark = part->high_watermark,
+            .log_start = part->log_start,
+            .has_records = part->slice.size > 0,
+            .other_news = part->diverging_epoch >= 0,
+        };
+        part->named = fetch_plan_include(&f->plan, part->item, &found);
+    }
+}
+
+/* Neighbours of one topic share an entry. */
 static void fetch_fill(struct request *rq, struct fetch *f)
 {
     struct fetch_response *out = rq->out;
@@ -323,19 +340,11 @@ static void fetch_fill(struct request *rq, struct fetch *f)
     int32_t hint_count = 0;
     for (int32_t i = 0; i < f->plan.count; i++) {
         struct fetch_part *part = &f->parts[i];
-        const struct fetch_found found = {
-            .kerr = part->kerr,
-            .high_watermark = part->high_watermark,
-            .log_start = part->log_start,
-            .has_records = part->slice.size > 0,
-            .other_news = part->diverging_epoch >= 0,
-        };
-        if (!fetch_plan_include(&f->plan, part->item, &found)) continue;
+        if (!part->named) continue;
         if (!to || !same_topic(to, part->item)) {
             to = &out->responses[out->responses_count++];
             *to = fetch_response_fetchable_topic_response_default;
-            /* The plan's strings end with the plan. */
-            if (!str_is_null(part->item->topic)) to->topic = arena_str(&rq->arena, part->item->topic);
+            if (!str_is_null(part->item->topic)) to->topic = part->item->topic;
             to->topic_id = part->item->topic_id;
             to->partitions = all;
         }
@@ -360,9 +369,10 @@ static enum step fetch_finish(struct request *rq, struct fetch *f)
     struct fetch_response *out = rq->out;
     for (int32_t i = 0; f->waiting && i < f->plan.count; i++)
         if (f->parts[i].p) partition_unwait(f->parts[i].p, &f->parts[i].waiter);
+    if (!f->plan.kerr) fetch_choose(f);
+    if (!f->plan.kerr) fetch_fill(rq, f);
     out->error_code = (int16_t)f->plan.kerr;
     out->session_id = f->plan.session_id;
-    if (!f->plan.kerr) fetch_fill(rq, f);
     for (int32_t i = 0; f->parts && i < f->plan.count; i++) {
         part_release_read(&f->parts[i]);
         partition_unref(f->parts[i].p);

@@ -188,7 +188,8 @@ static void produce_collect_appends(struct produce *p)
         struct produce_part *part = &p->parts[i];
         if (!part->p) continue;
         const struct append *a = &part->append;
-        if (a->kerr) {
+        /* A duplicate was written before: the client learns where. */
+        if (a->kerr && a->kerr != KERR_DUPLICATE_SEQUENCE_NUMBER) {
             part_fail(part, a->kerr, NULL);
             continue;
         }
