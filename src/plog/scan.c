@@ -102,7 +102,7 @@ static enum err scan_peek(struct scan *sc, const uint8_t **out)
 
 enum err scan_header(struct scan *sc, struct batch_info *out)
 {
-    const uint8_t *data;
+    const uint8_t *data = NULL;
     enum err e = scan_peek(sc, &data);
     if (e) return e;
     e = batch_parse_header(out, data, sc->end - sc->pos);

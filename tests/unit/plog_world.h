@@ -35,7 +35,7 @@ struct faulty_fs {
     enum err e;        /*   with this */
     bool fired;
     size_t tear_bytes; /* a failing write has written this much */
-    int syncs, opens, writes, creates;
+    _Atomic int syncs, opens, writes, creates, reads;
     const char *only; /* path ends with this; NULL: any */
 };
 
@@ -66,11 +66,13 @@ static struct faulty_file *faulty_of(struct file *f)
 
 static enum err faulty_pread(struct file *f, void *out, size_t size, int64_t pos, size_t *got)
 {
+    faulty_of(f)->world->reads++;
     return file_pread(faulty_of(f)->real, out, size, pos, got);
 }
 
 static enum err faulty_pread_nowait(struct file *f, void *out, size_t size, int64_t pos, size_t *got)
 {
+    faulty_of(f)->world->reads++;
     return file_pread_nowait(faulty_of(f)->real, out, size, pos, got);
 }
 
