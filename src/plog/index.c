@@ -56,8 +56,10 @@ static enum err count_before_zeros(struct index *ix, uint32_t *count)
         struct index_entry entry;
         enum err e = read_entry(ix->file, ix->kind, middle, &entry);
         if (e) return e;
-        if (entry_is_zero(entry)) high = middle;
-        else low = middle + 1;
+        if (entry_is_zero(entry))
+            high = middle;
+        else
+            low = middle + 1;
     }
     *count = low;
     return OK;
@@ -161,8 +163,10 @@ static int64_t search(const uint8_t *entries, uint32_t count, enum index_kind ki
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         struct index_entry entry = entry_decode(kind, entries + middle * entry_size(kind));
-        if ((by == INDEX_BY_KEY ? entry.key : entry.value) <= target) low = middle + 1;
-        else high = middle;
+        if ((by == INDEX_BY_KEY ? entry.key : entry.value) <= target)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return (int64_t)low - 1;
 }
@@ -195,8 +199,10 @@ enum err index_find(struct index_view view, enum index_by by, int64_t target, bo
         uint32_t middle = low + (high - low) / 2;
         enum err e = read_entries(view, middle, 1, nowait, block);
         if (e) return e;
-        if (search(block, 1, view.kind, by, target) == 0) low = middle;
-        else high = middle;
+        if (search(block, 1, view.kind, by, target) == 0)
+            low = middle;
+        else
+            high = middle;
     }
     if (low == high) return ERR_NOT_FOUND;
     enum err e = read_entries(view, low, high - low, nowait, block);

@@ -4,7 +4,8 @@
  *   .index      8 bytes: last offset of a batch, position where the batch starts
  *   .timeindex 12 bytes: largest timestamp so far, last offset of the batch that had it
  * New entries gather in memory and are written many at once, so that an append pays no system call for them; a store
- * into a mapped file would be as cheap but kills the process when the disk is full.  Losing entries costs time, no data.
+ * into a mapped file would be as cheap but kills the process when the disk is full.  Losing entries costs time, no
+ * data.
  *
  * Thread: one writer at a time (the log's writer role).  The fields change under the log's lock only; a reader copies a
  * `struct index_view` under the lock and searches the file outside of it. */

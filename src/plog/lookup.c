@@ -41,14 +41,20 @@ static struct timed timed_of(struct plog *pl, struct segment *seg)
     return t;
 }
 
-/* The position of a batch at or below that of `offset`. */
-static enum err position_below(const struct timed *t, int64_t relative, int64_t *pos)
+/* The position of the batch that holds `offset`, or of the first after it. */
+static enum err position_of(struct segment *seg, const struct timed *t, int64_t offset, int64_t *pos)
 {
     struct index_entry entry;
-    *pos = 0;
-    enum err e = index_find(t->offsets, INDEX_BY_KEY, relative, false, &entry);
-    if (!e && entry.value < t->size) *pos = entry.value;
-    return e == ERR_NOT_FOUND || e == ERR_CORRUPT ? OK : e;
+    enum err e = index_find(t->offsets, INDEX_BY_KEY, offset - seg->base_offset, false, &entry);
+    if (e == ERR_NOT_FOUND || e == ERR_CORRUPT || (!e && entry.value >= t->size))
+        entry.value = 0;
+    else if (e)
+        return e;
+    struct located at;
+    e = locate_from(seg->log, entry.value, t->size, offset, false, &at);
+    if (!e) *pos = at.pos;
+    if (at.misled) atomic_store_explicit(&seg->index_misled, true, memory_order_relaxed);
+    return e;
 }
 
 /* The first record of a batch at or after both `from` and `timestamp`. */
@@ -77,7 +83,7 @@ static enum err find_in_segment(struct segment *seg, const struct timed *t, int6
     enum err e = index_find(t->times, INDEX_BY_KEY, timestamp, false, &entry);
     if (e && e != ERR_NOT_FOUND && e != ERR_CORRUPT) return e;
     int64_t relative = e ? 0 : entry.value, pos;
-    e = position_below(t, MAX(relative, from - seg->base_offset), &pos);
+    e = position_of(seg, t, MAX(seg->base_offset + relative, from), &pos);
     if (e) return e;
     struct scan sc;
     struct batch_info b;

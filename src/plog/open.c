@@ -1,7 +1,7 @@
 /* open.c: from a directory to a log and back.
  *
- * A clean directory is believed: one listing, the small files, and of the last segment the indexes' ends and the batches
- * behind the last index entry.  After an unclean stop recover.c reads what lies past the recovery point. */
+ * A clean directory is believed: one listing, the small files, and of the last segment the indexes' ends and the
+ * batches behind the last index entry.  After an unclean stop recover.c reads what lies past the recovery point. */
 #include "plog/recover.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ enum listed_has {
     HAS_SNAPSHOT = 16,
     HAS_DELETED = 32,
     HAS_CLEANED = 64,
-    HAS_SWAP = 128,  /* of any file */
+    HAS_SWAP = 128, /* of any file */
     HAS_SWAP_LOG = 256
 };
 
@@ -90,8 +90,10 @@ static void listing_merge(struct listing *ls)
     qsort(ls->files, ls->count, sizeof *ls->files, listed_compare);
     size_t kept = 0;
     for (size_t i = 1; i < ls->count; i++) {
-        if (ls->files[i].base_offset == ls->files[kept].base_offset) ls->files[kept].has |= ls->files[i].has;
-        else ls->files[++kept] = ls->files[i];
+        if (ls->files[i].base_offset == ls->files[kept].base_offset)
+            ls->files[kept].has |= ls->files[i].has;
+        else
+            ls->files[++kept] = ls->files[i];
     }
     ls->count = kept + 1;
 }
@@ -293,7 +295,7 @@ static enum err open_end(struct plog *pl, struct fault *f)
     struct segment *seg = active_segment(pl);
     int64_t end = seg->base_offset;
     atomic_store_explicit(&pl->end, end, memory_order_relaxed);
-    if (seg->size == 0) return OK;  /* as most partitions of a big cluster are: nothing to look for */
+    if (seg->size == 0) return OK; /* as most partitions of a big cluster are: nothing to look for */
     enum err e = segment_open_log(seg, pl->fs, pl->dir);
     if (!e) e = segment_open_indexes(seg, pl->fs, pl->dir);
     if (!e && seg->indexes_bad) e = segment_rebuild_indexes(seg, pl->fs, pl->dir, pl->config.index_interval_bytes);
@@ -431,8 +433,10 @@ enum err plog_open(struct plog **out, const struct plog_options *opt, struct fau
     enum err e = open_all(pl, opt, &ls, &own);
     mem_free(ls.files);
     if (e) {
-        if (own.code) fault_set(f, e, "%s", own.text);
-        else fault_set(f, e, "The log in %s cannot be opened: %s.", opt->dir, err_text(e));
+        if (own.code)
+            fault_set(f, e, "%s", own.text);
+        else
+            fault_set(f, e, "The log in %s cannot be opened: %s.", opt->dir, err_text(e));
         plog_abandon(pl);
         return e;
     }

@@ -32,7 +32,7 @@ struct group {
     struct segment *segment;
     int64_t bytes, end; /* what is written, and the log's end after it */
     int64_t first_timestamp;
-    bool roll; /* a new segment first, */
+    bool roll;       /* a new segment first, */
     int64_t roll_at; /*   with this base offset */
     uint8_t *snapshot;
     size_t snapshot_size;
@@ -136,8 +136,10 @@ size_t segment_floor(const struct plog *pl, int64_t offset)
     size_t low = 0, high = pl->segment_count; /* segments below `low` start at or below `offset` */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (pl->segments[middle]->base_offset <= offset) low = middle + 1;
-        else high = middle;
+        if (pl->segments[middle]->base_offset <= offset)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low ? low - 1 : 0;
 }
@@ -429,8 +431,10 @@ static void group_run(struct group *g, struct plog *pl)
     enum err e = g->bytes > 0 ? group_write(g, pl) : OK;
     bool new_epoch = false;
     pthread_mutex_lock(&pl->lock);
-    if (e) group_take_back(g, pl);
-    else if (g->bytes > 0) new_epoch = group_publish(g, pl);
+    if (e)
+        group_take_back(g, pl);
+    else if (g->bytes > 0)
+        new_epoch = group_publish(g, pl);
     pthread_mutex_unlock(&pl->lock);
     mem_free(g->snapshot);
     mem_free(g->aborted);
@@ -456,7 +460,8 @@ static void role_release(struct plog *pl)
     while (pl->queue && !pl->role_wanted) {
         struct group g;
         group_init(&g, pl);
-        while (pl->queue && g.iov_count < GROUP_APPENDS_MAX && group_take_one(&g, pl)) {}
+        while (pl->queue && g.iov_count < GROUP_APPENDS_MAX && group_take_one(&g, pl)) {
+        }
         pthread_mutex_unlock(&pl->lock);
         group_run(&g, pl);
         pthread_mutex_lock(&pl->lock);

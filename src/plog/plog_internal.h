@@ -36,31 +36,31 @@ struct doomed {
 struct plog {
     pthread_mutex_t lock;
     pthread_cond_t role_free;
-    bool writing;               /* the writer role is taken */
-    unsigned role_wanted;       /* workers that wait for it */
-    bool work_wanted;           /* events.behind was called, plog_work() was not yet */
-    bool rolled;                /* segments closed since the last flush of closed segments */
+    bool writing;         /* the writer role is taken */
+    unsigned role_wanted; /* workers that wait for it */
+    bool work_wanted;     /* events.behind was called, plog_work() was not yet */
+    bool rolled;          /* segments closed since the last flush of closed segments */
     bool dir_unsynced, parent_unsynced;
-    enum err failed;            /* the directory failed: nothing is written any more */
+    enum err failed; /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
     _Atomic int64_t start, end, recovery_point;
     _Atomic int64_t last_flush_ms, flush_messages, flush_ms; /* the latter two INT64_MAX: never */
-    _Atomic bool txns_ended; /* producers_replicated() has something to do */
+    _Atomic bool txns_ended;                                 /* producers_replicated() has something to do */
 
     struct append *queue, **queue_tail;
     struct segment **segments; /* by base offset; the last one is active; never empty */
     size_t segment_count, segment_cap;
-    int64_t size;               /* bytes of all segments */
-    int64_t written_behind;     /* of the active segment: written out, or told to be */
+    int64_t size;                /* bytes of all segments */
+    int64_t written_behind;      /* of the active segment: written out, or told to be */
     struct producers *producers; /* its own object: truncation makes a new one aside */
     struct epochs epochs;
-    int64_t snapshot_offset;    /* the newest snapshot file; -1: none */
+    int64_t snapshot_offset; /* the newest snapshot file; -1: none */
     struct doomed *doomed;
     size_t doomed_count, doomed_cap;
     uint64_t jitter_state;
 
-    uint32_t generation;        /* grows when the end is cut: what was looked up before is void */
+    uint32_t generation; /* grows when the end is cut: what was looked up before is void */
     uint32_t hint_next;
     struct hint hints[HINT_COUNT];
 
@@ -117,6 +117,7 @@ int64_t plog_next_jitter(struct plog *pl);
 struct located {
     int64_t pos;
     struct batch_info info;
+    bool misled; /* `from` was no good */
 };
 MUST_USE enum err locate_from(struct file *log, int64_t from, int64_t size, int64_t offset, bool nowait,
                               struct located *out);

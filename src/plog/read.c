@@ -2,7 +2,8 @@
  * files without it, and a log that is being written does not wait for them.
  *
  * A fetch that goes on where the last one ended is the common case, so a few places are remembered (`hints`): the last
- * published ends and the ends of the last slices.  Such a fetch finds its place without reading an index or a header. */
+ * published ends and the ends of the last slices.  Such a fetch finds its place without reading an index or a header.
+ */
 #include "plog/plog_internal.h"
 
 #include <string.h>
@@ -40,8 +41,8 @@ struct view {
     struct segment *seg; /* a reference */
     struct file *log;    /* lent by the segment; NULL: to be opened */
     struct index_view offsets;
-    int64_t size;        /* published bytes */
-    int64_t end;         /* first offset behind it */
+    int64_t size; /* published bytes */
+    int64_t end;  /* first offset behind it */
     bool is_last;
     uint32_t generation;
     bool start_hinted, limit_hinted, limit_remembered, tail_hit;
@@ -56,7 +57,7 @@ static void view_take(struct view *v, struct plog *pl, size_t at, int64_t offset
     v->seg = segment_ref(seg);
     v->log = seg->log;
     v->offsets = index_view(&seg->offsets);
-    if (seg->indexes_bad) v->offsets.file = NULL;
+    if (seg->indexes_bad || atomic_load_explicit(&seg->index_misled, memory_order_relaxed)) v->offsets.file = NULL;
     v->size = seg->size;
     v->end = segment_end(pl, at);
     v->is_last = at + 1 == pl->segment_count;
@@ -109,11 +110,14 @@ static enum err find_start(struct view *v, int64_t offset, bool nowait, struct p
     struct index_entry entry = v->tail;
     if (!v->tail_hit) {
         enum err e = index_find(v->offsets, INDEX_BY_KEY, offset - v->seg->base_offset, nowait, &entry);
-        if (e == ERR_NOT_FOUND || e == ERR_CORRUPT) entry.value = 0; /* from the start is always right */
-        else if (e) return e;
+        if (e == ERR_NOT_FOUND || e == ERR_CORRUPT)
+            entry.value = 0; /* from the start is always right */
+        else if (e)
+            return e;
     }
     struct located at;
     enum err e = locate_from(v->log, entry.value < v->size ? entry.value : 0, v->size, offset, nowait, &at);
+    if (at.misled) atomic_store_explicit(&v->seg->index_misled, true, memory_order_relaxed);
     if (!e) *out = (struct place){at.pos, at.info.base_offset, at.info.size};
     return e;
 }
@@ -138,12 +142,16 @@ static enum err find_limit(const struct view *v, struct plog *pl, int64_t limit,
 {
     struct index_entry entry;
     enum err e = view_index(v, pl, INDEX_BY_KEY, limit - 1 - v->seg->base_offset, nowait, &entry);
-    if (e == ERR_NOT_FOUND || e == ERR_CORRUPT || (!e && entry.value > v->size)) entry.value = 0;
-    else if (e) return e;
+    if (e == ERR_NOT_FOUND || e == ERR_CORRUPT || (!e && entry.value > v->size))
+        entry.value = 0;
+    else if (e)
+        return e;
     struct located at;
     e = locate_from(v->log, MAX(entry.value, from), v->size, limit, nowait, &at);
-    if (e == ERR_NOT_FOUND) at.pos = v->size; /* a gap up to the segment's end */
-    else if (e) return e;
+    if (e == ERR_NOT_FOUND)
+        at.pos = v->size; /* a gap up to the segment's end */
+    else if (e)
+        return e;
     *pos = at.pos;
     return OK;
 }
@@ -195,8 +203,10 @@ static enum err view_slice(struct view *v, struct plog *pl, int64_t offset, int6
         if (e) return e;
         bool fits = at.pos + at.first_size <= want;
         if (!fits && !whole_first) return OK;
-        if (fits) e = find_cut(v, pl, &at, want, limit, visible, nowait, &cut, &at_boundary);
-        else cut = at.pos + at.first_size; /* whole, whatever bytes_max says; it lies below the limit */
+        if (fits)
+            e = find_cut(v, pl, &at, want, limit, visible, nowait, &cut, &at_boundary);
+        else
+            cut = at.pos + at.first_size; /* whole, whatever bytes_max says; it lies below the limit */
         if (e) return e;
         if (at_boundary && cut < v->size) remember_cut(v, pl, cut, nowait);
     } else if (!v->limit_remembered && (v->is_last || !to_end)) {
@@ -216,8 +226,10 @@ static enum err begin_read(struct view *v, struct plog *pl, int64_t offset, int6
     pthread_mutex_lock(&pl->lock);
     int64_t end = plog_end(pl);
     *limit = MIN(below, end);
-    if (offset < plog_start(pl) || offset > end) e = ERR_RANGE;
-    else if (offset < *limit) view_take(v, pl, segment_floor(pl, offset), offset, *limit);
+    if (offset < plog_start(pl) || offset > end)
+        e = ERR_RANGE;
+    else if (offset < *limit)
+        view_take(v, pl, segment_floor(pl, offset), offset, *limit);
     pthread_mutex_unlock(&pl->lock);
     return e;
 }

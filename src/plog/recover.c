@@ -1,8 +1,8 @@
 /* recover.c: reading again what may be torn, segment by segment, each batch once.
  *
- * The batches themselves are the truth: what they and their CRCs say is kept, and all that is derived from them (indexes,
- * transaction index, epochs, producer state) is made anew from the recovery point's segment on.  Nothing is synced here:
- * a crash during recovery leaves a log that is recovered again. */
+ * The batches themselves are the truth: what they and their CRCs say is kept, and all that is derived from them
+ * (indexes, transaction index, epochs, producer state) is made anew from the recovery point's segment on.  Nothing is
+ * synced here: a crash during recovery leaves a log that is recovered again. */
 #include "plog/recover.h"
 
 #include <inttypes.h>
@@ -19,15 +19,18 @@ enum err locate_from(struct file *log, int64_t from, int64_t size, int64_t offse
 {
     struct scan sc;
     enum err e;
+    out->misled = false;
     scan_init(&sc, log, from, size, nowait);
     do {
         out->pos = sc.pos;
         e = scan_header(&sc, &out->info);
-        /* An index entry that leads behind what it should lead to is wrong: begin at the beginning. */
-        bool misled = e == ERR_CORRUPT || (!e && out->info.base_offset > offset);
-        if (misled && out->pos == from && from > 0) {
-            scan_fini(&sc);
-            return locate_from(log, 0, size, offset, nowait, out);
+        /* An index entry that leads behind what it should lead to, or into a batch: begin at the beginning. */
+        if (out->pos == from && from > 0 && (e == ERR_CORRUPT || (!e && out->info.base_offset > offset))) {
+            sc.pos = from = 0;
+            out->misled = true;
+            e = OK;
+            out->info.base_offset = -1;
+            out->info.last_offset_delta = 0;
         }
     } while (!e && batch_last_offset(&out->info) < offset);
     scan_fini(&sc);
@@ -76,8 +79,8 @@ static enum err remove_snapshot(struct plog *pl, int64_t offset)
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
-/* The newest usable snapshot at or below `end`; *offset = -1 when there is none.  Others above it are of a past that was
- * cut off, or broken: they go. */
+/* The newest usable snapshot at or below `end`; *offset = -1 when there is none.  Others above it are of a past that
+ * was cut off, or broken: they go. */
 static enum err load_snapshot(struct plog *pl, struct producers *ps, int64_t end, int64_t *offset)
 {
     struct snapshot_list list = {0};
@@ -104,8 +107,7 @@ static bool replay_batch(struct producers *ps, const struct batch_info *b, const
     *r = (struct producers_result){.txn_ended = false};
     if (b->producer_id < 0) return false;
     struct txn_marker marker;
-    bool is_marker = data && (b->attributes & BATCH_CONTROL) &&
-                     batch_read_marker(&marker, data, (size_t)b->size) == OK;
+    bool is_marker = data && (b->attributes & BATCH_CONTROL) && batch_read_marker(&marker, data, (size_t)b->size) == OK;
     producers_queue(ps, b, is_marker ? &marker : NULL, APPEND_REPLICA, r);
     producers_publish(ps, batch_last_offset(b) + 1);
     return r->txn_ended;
@@ -250,8 +252,10 @@ static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *n
     int64_t valid = 0;
     scan_init(&sc, seg->log, 0, seg->size, false);
     while (!(e = scan_batch(&sc, &b, &data))) {
-        if (!batch_is_sound(seg, &b, data, *next)) e = ERR_CORRUPT;
-        else e = take_batch(pl, seg, &b, data, valid);
+        if (!batch_is_sound(seg, &b, data, *next))
+            e = ERR_CORRUPT;
+        else
+            e = take_batch(pl, seg, &b, data, valid);
         if (e) break;
         valid = sc.pos;
         *next = batch_last_offset(&b) + 1;
@@ -261,8 +265,9 @@ static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *n
 
     *cut = seg->size - valid;
     if (*cut > 0) {
-        LOG_WARN("log_truncated", "dir=%s segment=%" PRId64 " end=%" PRId64 " pos=%" PRId64 " cut_bytes=%" PRId64
-                 " reason=torn_batch", pl->dir, seg->base_offset, *next, valid, *cut);
+        LOG_WARN("log_truncated",
+                 "dir=%s segment=%" PRId64 " end=%" PRId64 " pos=%" PRId64 " cut_bytes=%" PRId64 " reason=torn_batch",
+                 pl->dir, seg->base_offset, *next, valid, *cut);
         e = file_truncate(seg->log, valid);
         if (e) return recover_fault(pl, seg, valid, e, f);
         pl->size -= *cut;

@@ -17,9 +17,9 @@
 
 /* What a flush works on, taken with the writer role held. */
 struct flush {
-    struct segment **segments; /* references, oldest first */
+    struct segment **segments;  /* references, oldest first */
     size_t count, closed_count; /* the closed ones come first; the active one may follow */
-    int64_t end; /* where the recovery point goes */
+    int64_t end;                /* where the recovery point goes */
     bool dir, parent;
     uint32_t generation;
 };
@@ -127,8 +127,10 @@ static enum err flush_segments(struct plog *pl, bool with_active)
     enum err e = flush_begin(&fl, pl, with_active);
     for (size_t i = 0; i < fl.count && !e; i++) e = sync_segment(pl, fl.segments[i]);
     if (!e) e = sync_dirs(&fl, pl);
-    if (!e) flush_end(&fl, pl);
-    else if (!plog_error_passes(e)) (void)plog_fail(pl, e);
+    if (!e)
+        flush_end(&fl, pl);
+    else if (!plog_error_passes(e))
+        (void)plog_fail(pl, e);
     for (size_t i = 0; i < fl.count; i++) segment_unref(fl.segments[i]);
     mem_free(fl.segments);
     return e;
@@ -184,8 +186,7 @@ static enum err load_max_time(struct plog *pl, struct segment *seg)
     }
     if (e) return e;
     struct max_time max_time = MAX_TIME_NONE;
-    if (index_count(&times) > 0)
-        max_time = (struct max_time){times.last.key, seg->base_offset + times.last.value};
+    if (index_count(&times) > 0) max_time = (struct max_time){times.last.key, seg->base_offset + times.last.value};
     index_close(&times);
     pthread_mutex_lock(&pl->lock);
     seg->max_time = max_time;

@@ -41,24 +41,6 @@ static size_t held(int64_t pos, int64_t from, size_t size)
     return size - (size_t)(pos - from);
 }
 
-/* At least a header's bytes at `pos`. */
-static enum err scan_peek(struct scan *sc, const uint8_t **out)
-{
-    if (sc->pos >= sc->end) return ERR_NOT_FOUND;
-    if (sc->end - sc->pos < BATCH_HEADER_SIZE) return ERR_CORRUPT;
-    if (held(sc->pos, sc->window_pos, sc->window_size) < BATCH_HEADER_SIZE) {
-        size_t want = (size_t)MIN(sc->end - sc->pos, SCAN_WINDOW), got;
-        sc->window_size = 0;
-        enum err e = scan_read(sc, sc->window, want, &got);
-        if (e) return e;
-        sc->window_pos = sc->pos;
-        sc->window_size = got;
-        if (got < BATCH_HEADER_SIZE) return ERR_CORRUPT;
-    }
-    *out = sc->window + (sc->pos - sc->window_pos);
-    return OK;
-}
-
 /* At least `size` bytes at `pos`, which are inside the file as the caller knows it. */
 static enum err scan_fill(struct scan *sc, size_t size)
 {
@@ -89,9 +71,38 @@ static enum err scan_old_format(struct scan *sc, const uint8_t *header)
     return crc == get_be32(data + OLD_AT_CRC) ? ERR_UNSUPPORTED : ERR_CORRUPT;
 }
 
+/* Too few bytes are left for a header; an old message can be that short. */
+static enum err scan_short(struct scan *sc)
+{
+    if (sc->end <= sc->pos) return ERR_NOT_FOUND;
+    size_t left = (size_t)(sc->end - sc->pos);
+    if (left < BATCH_LENGTH_OVERHEAD + OLD_SIZE_MIN) return ERR_CORRUPT;
+    enum err e = scan_fill(sc, left);
+    if (e) return e;
+    const uint8_t *header = sc->batches + (sc->pos - sc->batches_pos);
+    return header[BATCH_AT_MAGIC] < BATCH_MAGIC ? scan_old_format(sc, header) : ERR_CORRUPT;
+}
+
+/* At least a header's bytes at `pos`. */
+static enum err scan_peek(struct scan *sc, const uint8_t **out)
+{
+    if (sc->end - sc->pos < BATCH_HEADER_SIZE) return scan_short(sc);
+    if (held(sc->pos, sc->window_pos, sc->window_size) < BATCH_HEADER_SIZE) {
+        size_t want = (size_t)MIN(sc->end - sc->pos, SCAN_WINDOW), got;
+        sc->window_size = 0;
+        enum err e = scan_read(sc, sc->window, want, &got);
+        if (e) return e;
+        sc->window_pos = sc->pos;
+        sc->window_size = got;
+        if (got < BATCH_HEADER_SIZE) return ERR_CORRUPT;
+    }
+    *out = sc->window + (sc->pos - sc->window_pos);
+    return OK;
+}
+
 enum err scan_header(struct scan *sc, struct batch_info *out)
 {
-    const uint8_t *data;
+    const uint8_t *data = NULL;
     enum err e = scan_peek(sc, &data);
     if (e) return e;
     e = batch_parse_header(out, data, sc->end - sc->pos);
@@ -103,8 +114,7 @@ enum err scan_header(struct scan *sc, struct batch_info *out)
 
 enum err scan_batch(struct scan *sc, struct batch_info *out, const uint8_t **data)
 {
-    if (sc->pos >= sc->end) return ERR_NOT_FOUND;
-    if (sc->end - sc->pos < BATCH_HEADER_SIZE) return ERR_CORRUPT;
+    if (sc->end - sc->pos < BATCH_HEADER_SIZE) return scan_short(sc);
     enum err e = scan_fill(sc, BATCH_HEADER_SIZE);
     if (e) return e;
     const uint8_t *header = sc->batches + (sc->pos - sc->batches_pos);

@@ -12,13 +12,13 @@
 enum { SCAN_WINDOW = 4096 };
 
 struct scan {
-    struct file *file;   /* lent */
-    int64_t pos, end;    /* of the next batch; of the bytes that count */
+    struct file *file; /* lent */
+    int64_t pos, end;  /* of the next batch; of the bytes that count */
     bool nowait;
-    uint8_t *batches;    /* whole batches read ahead, [batches_pos, + batches_size) of the file */
+    uint8_t *batches; /* whole batches read ahead, [batches_pos, + batches_size) of the file */
     size_t batches_cap, batches_size;
     int64_t batches_pos;
-    int64_t window_pos;  /* the same for headers, without the heap */
+    int64_t window_pos; /* the same for headers, without the heap */
     size_t window_size;
     uint8_t window[SCAN_WINDOW];
 };

@@ -15,14 +15,14 @@
 #include "plog/txnindex.h"
 #include "wire/batch.h"
 
-#define SEGMENT_LOG       ".log"
-#define SEGMENT_OFFSETS   ".index"
-#define SEGMENT_TIMES     ".timeindex"
-#define SEGMENT_TXNS      ".txnindex"
-#define SEGMENT_SNAPSHOT  ".snapshot"
-#define SEGMENT_DELETED   ".deleted"
-#define SEGMENT_CLEANED   ".cleaned"
-#define SEGMENT_SWAP      ".swap"
+#define SEGMENT_LOG      ".log"
+#define SEGMENT_OFFSETS  ".index"
+#define SEGMENT_TIMES    ".timeindex"
+#define SEGMENT_TXNS     ".txnindex"
+#define SEGMENT_SNAPSHOT ".snapshot"
+#define SEGMENT_DELETED  ".deleted"
+#define SEGMENT_CLEANED  ".cleaned"
+#define SEGMENT_SWAP     ".swap"
 
 enum { SEGMENT_TIME_NONE = -1 };
 
@@ -34,10 +34,11 @@ struct max_time {
 
 struct segment {
     _Atomic uint32_t refs;
-    bool indexes_bad;     /* missing, or in disagreement with the log: made anew before use */
+    _Atomic bool index_misled; /* a reader found an entry that leads nowhere; then: */
+    bool indexes_bad;          /* missing, or in disagreement with the log: made anew before use */
     bool max_time_known;
-    bool txns_there;      /* has a transaction index, opened or not */
-    bool unsynced;        /* something of it may not be on the disk yet */
+    bool txns_there; /* has a transaction index, opened or not */
+    bool unsynced;   /* something of it may not be on the disk yet */
     bool snapshot_unsynced;
     int64_t base_offset;
     int64_t size;            /* bytes of whole, published batches */
@@ -47,9 +48,9 @@ struct segment {
     int64_t jitter_ms;       /* this much earlier than segment.ms */
     int64_t bytes_unindexed; /* appended since the last entry of the offset index */
     struct max_time max_time;
-    struct file *log;        /* NULL: not open */
+    struct file *log; /* NULL: not open */
     struct index offsets, times;
-    struct txnindex txns;    /* open when txns.path is set */
+    struct txnindex txns; /* open when txns.path is set */
 };
 
 struct segment *segment_new(int64_t base_offset);

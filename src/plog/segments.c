@@ -89,9 +89,17 @@ void plog_add_segment(struct plog *pl, struct segment *seg)
     pl->segments[pl->segment_count++] = seg;
 }
 
+static void seg_mark_bad(struct plog *pl, struct segment *seg)
+{
+    pthread_mutex_lock(&pl->lock);
+    seg->indexes_bad = true;
+    pthread_mutex_unlock(&pl->lock);
+}
+
 /* Works on a copy, since readers look at the original under the lock. */
 enum err segment_ensure_open(struct plog *pl, struct segment *seg)
 {
+    if (atomic_exchange_explicit(&seg->index_misled, false, memory_order_relaxed)) seg_mark_bad(pl, seg);
     if (seg->log && index_is_open(&seg->offsets) && index_is_open(&seg->times) && !seg->indexes_bad) return OK;
     pthread_mutex_lock(&pl->lock);
     int64_t interval_bytes = pl->config.index_interval_bytes;
@@ -127,8 +135,8 @@ enum err segment_ensure_open(struct plog *pl, struct segment *seg)
     return e;
 }
 
-/* No more will come for the segment: its time index gets the largest timestamp, both indexes go to their files.  If that
- * fails the entries stay in memory, and the next flush tries again. */
+/* No more will come for the segment: its time index gets the largest timestamp, both indexes go to their files.  If
+ * that fails the entries stay in memory, and the next flush tries again. */
 static void segment_end_writing(struct plog *pl, struct segment *seg)
 {
     pthread_mutex_lock(&pl->lock);

@@ -104,8 +104,10 @@ static enum err cut_to(struct plog *pl, int64_t offset)
     if (e) return e;
     struct located found = {.pos = seg->size, .info.base_offset = offset};
     e = segment_locate(seg, offset, &found);
-    if (e == ERR_NOT_FOUND) found = (struct located){.pos = seg->size, .info.base_offset = offset};
-    else if (e) return e;
+    if (e == ERR_NOT_FOUND)
+        found = (struct located){.pos = seg->size, .info.base_offset = offset};
+    else if (e)
+        return e;
     /* In the midst of a batch: the whole batch goes. */
     int64_t end = MIN(offset, found.info.base_offset);
 
