@@ -7,7 +7,10 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "broker/api/handlers.h"
+#include "broker/auto_create.h"
 #include "broker/broker.h"
 #include "broker/server.h"
 #include "wire/gen/describe_cluster.h"
@@ -26,7 +29,35 @@ static struct {
     struct listener_state listener;
     struct conn conn;
     struct request rq;
+    struct auto_create *creating; /* what was asked of the controller */
+    unsigned creations, woken;
 } w;
+
+/* ---- What is not under test here */
+
+const struct config *broker_config(struct broker *br, const struct loop *l)
+{
+    return config_reader_get(&br->config_readers[loop_index(l)]);
+}
+
+void *request_op(struct request *rq, size_t size)
+{
+    if (!rq->op) rq->op = arena_alloc(&rq->arena, size);
+    return rq->op;
+}
+
+void request_wake(struct request *rq)
+{
+    (void)rq;
+    w.woken++;
+}
+
+void auto_create_topics(struct auto_create *ac)
+{
+    ac->kerr = arena_array(&ac->rq->arena, enum kerr, (size_t)ac->count);
+    w.creating = ac;
+    w.creations++;
+}
 
 /* ---- The cluster: broker 1 has both listeners, broker 2 only INTERNAL, broker 3 is dead. */
 
@@ -39,6 +70,18 @@ static partition_state state_of(int32_t index, int32_t leader, int32_t *replicas
     s.replicas = s.isr = replicas;
     s.replicas_count = s.isr_count = count;
     return s;
+}
+
+static void publish_topic(const char *name)
+{
+    int32_t first[] = {1};
+    partition_state p = state_of(0, 1, first, 1);
+    struct update_metadata_request_update_metadata_topic_state t = {
+        .topic_name = str_of(name), .topic_id = {{7}}, .partition_states = &p, .partition_states_count = 1};
+    struct update_metadata_request u = update_metadata_request_default;
+    u.topic_states = &t;
+    u.topic_states_count = 1;
+    metadata_update(w.br.metadata, &u);
 }
 
 static void publish(void)
@@ -291,6 +334,91 @@ static void operations_are_told_only_when_asked_for(void **state)
     assert_int_equal(r.topics[0].topic_authorized_operations, 3576);
 }
 
+/* ---- Creating topics */
+
+struct creation {
+    struct metadata_request_metadata_request_topic topics[1100];
+    struct metadata_request in;
+    struct metadata_response out;
+};
+
+static enum step start(struct creation *c, const char *const *names, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) c->topics[i].name = str_of(names[i]);
+    c->in = metadata_request_default;
+    c->in.topics = c->topics;
+    c->in.topics_count = count;
+    c->out = metadata_response_default;
+    w.rq.in = &c->in;
+    w.rq.out = &c->out;
+    w.rq.op = NULL;
+    w.rq.version = 12;
+    return metadata_handle(&w.rq);
+}
+
+static void a_missing_topic_is_created_and_the_verdict_told(void **state)
+{
+    (void)state;
+    static struct creation c;
+    const char *const names[] = {"new", "b", "bad/name", "new", "refused", "quick"};
+    assert_int_equal(start(&c, names, 6), WAIT);
+    w.rq.cancelled = true; /* its memory is in use: it must wait all the same */
+    assert_int_equal(metadata_handle(&w.rq), WAIT);
+    assert_int_equal(w.creating->count, 3);
+    assert_true(str_is(w.creating->names[0], "new"));
+    assert_true(str_is(w.creating->names[1], "refused"));
+    assert_true(str_is(w.creating->names[2], "quick"));
+    w.creating->kerr[0] = w.creating->kerr[2] = KERR_LEADER_NOT_AVAILABLE;
+    w.creating->kerr[1] = KERR_INVALID_REPLICATION_FACTOR;
+    publish_topic("quick");
+    w.creating->done(w.creating);
+    assert_int_equal(w.woken, 1);
+    assert_int_equal(metadata_handle(&w.rq), DONE);
+    assert_int_equal(c.out.topics_count, 5);
+    assert_int_equal(topic_named(&c.out, "new")->error_code, KERR_LEADER_NOT_AVAILABLE);
+    assert_int_equal(topic_named(&c.out, "b")->error_code, KERR_NONE);
+    assert_int_equal(topic_named(&c.out, "bad/name")->error_code, KERR_INVALID_TOPIC_EXCEPTION);
+    assert_int_equal(topic_named(&c.out, "refused")->error_code, KERR_INVALID_REPLICATION_FACTOR);
+    assert_int_equal(topic_named(&c.out, "quick")->error_code, KERR_NONE);
+    assert_int_equal(topic_named(&c.out, "quick")->partitions_count, 1);
+}
+
+static void nothing_is_created_against_the_clients_or_the_brokers_will(void **state)
+{
+    (void)state;
+    const char *const names[] = {"new"};
+    struct metadata_response r = ask_names(names, 1, 12); /* the client does not want it */
+    assert_int_equal(topic_named(&r, "new")->error_code, KERR_UNKNOWN_TOPIC_OR_PARTITION);
+    static const char *const overrides[] = {"auto.create.topics.enable=false"};
+    struct config *cfg;
+    struct fault f;
+    assert_int_equal(config_load(&cfg, &(struct config_input){.overrides = overrides, .override_count = 1}, &f), OK);
+    config_live_give(w.br.config, cfg);
+    static struct creation c;
+    assert_int_equal(start(&c, names, 1), DONE);
+    assert_int_equal(topic_named(&c.out, "new")->error_code, KERR_UNKNOWN_TOPIC_OR_PARTITION);
+    assert_int_equal(w.creations, 0);
+}
+
+static void one_request_creates_a_thousand_topics_at_most(void **state)
+{
+    (void)state;
+    static struct creation c;
+    static char text[1100][16];
+    static const char *names[1100];
+    for (int i = 0; i < 1100; i++) {
+        snprintf(text[i], sizeof text[i], "n%d", i);
+        names[i] = text[i];
+    }
+    assert_int_equal(start(&c, names, 1100), WAIT);
+    assert_int_equal(w.creating->count, 1000);
+    for (int i = 0; i < 1000; i++) w.creating->kerr[i] = KERR_LEADER_NOT_AVAILABLE;
+    w.creating->done(w.creating);
+    assert_int_equal(metadata_handle(&w.rq), DONE);
+    assert_int_equal(topic_named(&c.out, "n999")->error_code, KERR_LEADER_NOT_AVAILABLE);
+    assert_int_equal(topic_named(&c.out, "n1000")->error_code, KERR_UNKNOWN_TOPIC_OR_PARTITION);
+}
+
 /* ---- DescribeCluster */
 
 static struct describe_cluster_response ask_cluster(struct describe_cluster_request in, int16_t version)
@@ -428,6 +556,9 @@ int main(void)
         CASE(topics_are_found_by_id_from_version_12_on),
         CASE(a_topic_with_neither_name_nor_id_is_refused),
         CASE(operations_are_told_only_when_asked_for),
+        CASE(a_missing_topic_is_created_and_the_verdict_told),
+        CASE(nothing_is_created_against_the_clients_or_the_brokers_will),
+        CASE(one_request_creates_a_thousand_topics_at_most),
         CASE(the_cluster_is_described),
         CASE(a_controller_that_is_not_listed_is_not_named),
         CASE(other_endpoint_types_are_refused),
