@@ -23,9 +23,11 @@ struct system_file {
     _Atomic bool nowait_missing;
 };
 
+/* What the call that has just failed left in errno; never OK. */
 static enum err last_error(void)
 {
-    return err_of_errno(errno);
+    enum err e = err_of_errno(errno);
+    return e ? e : ERR_IO;
 }
 
 /* ---- files ---- */
@@ -251,7 +253,7 @@ static enum err system_list(struct fs *fs, const char *path, fs_list_fn each, vo
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         each(arg, entry->d_name, entry_is_dir(dir, entry));
     }
-    enum err e = last_error(); /* OK at the end of the directory */
+    enum err e = errno ? last_error() : OK; /* at the end of the directory */
     closedir(dir);
     return e;
 }

@@ -27,9 +27,11 @@ static struct system_sock *system_of(struct sock *s)
     return CONTAINER_OF(s, struct system_sock, sock);
 }
 
+/* What the call that has just failed left in errno; never OK. */
 static enum err last_error(void)
 {
-    return err_of_errno(errno);
+    enum err e = err_of_errno(errno);
+    return e ? e : ERR_IO;
 }
 
 static struct sock *sock_of_fd(struct net *n, int fd)

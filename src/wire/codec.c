@@ -5,8 +5,8 @@
  *
  * WHAT ALWAYS HOLDS WHILE DECODING
  * (1) Nothing is read past reader.end; a tagged value sees no further than its own size.
- * (2) No array is allocated unless its elements, at the least size they can have, fit in the bytes that are left. So
- *     memory is bounded by the frame times the largest ratio of C size to wire size, and by the arena's limit.
+ * (2) No array is allocated unless its elements, at the least size they can have, fit in the bytes that are left.  An
+ *     element takes at most 24 times as much in C, so that bounds memory by the frame; the arena's limit bounds it too.
  * (3) After the first error nothing more is allocated and every loop ends. */
 #include "wire/codec.h"
 
@@ -47,6 +47,19 @@ static bool bytes_equal(struct bytes a, struct bytes b)
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
+/* Bit by bit.  Sizes are spelled out since most fields of an answer come by here, and memcmp() is slow for so few
+ * bytes. */
+static inline bool fixed_equal(const void *a, const void *b, size_t size)
+{
+    switch (size) {
+    case 1: return memcmp(a, b, 1) == 0;
+    case 2: return memcmp(a, b, 2) == 0;
+    case 4: return memcmp(a, b, 4) == 0;
+    case 8: return memcmp(a, b, 8) == 0;
+    default: return memcmp(a, b, size) == 0;
+    }
+}
+
 /* `b` is the default: its arrays are null or empty, its records are null. */
 static bool field_equal(const struct wire_field *f, const void *a, const void *b)
 {
@@ -64,7 +77,7 @@ static bool field_equal(const struct wire_field *f, const void *a, const void *b
         const struct records *r = va;
         return !r->bytes.data && r->splice_count == 0;
     }
-    default: return memcmp(va, vb, c_sizes[f->type]) == 0;
+    default: return fixed_equal(va, vb, c_sizes[f->type]);
     }
 }
 
@@ -275,15 +288,18 @@ static void decode_tagged(struct decoder *d, const struct wire_schema *s, void *
 static void decode_struct(struct decoder *d, const struct wire_schema *s, void *out)
 {
     memcpy(out, s->default_value, s->size);
-    const struct wire_field *end = s->fields + s->field_count;
-    for (const struct wire_field *f = s->fields; f < end; f++)
+    const struct wire_field *f = s->fields;
+    for (unsigned left = s->field_count; left > 0; left--, f++)
         if (f->in_line & d->bit) decode_field(d, f, false, out);
     if (d->flexible) decode_tagged(d, s, out);
 }
 
 enum err wire_decode(const struct wire_schema *s, void *out, int16_t version, struct reader *r, struct arena *a)
 {
-    if (!has_version(s, version)) return ERR_VERSION;
+    if (!has_version(s, version)) {
+        memcpy(out, s->default_value, s->size);
+        return ERR_VERSION;
+    }
     uint32_t bit = BIT(version);
     struct decoder d = {.r = r, .arena = a, .bit = bit, .version = version, .flexible = (s->flexible & bit) != 0};
     decode_struct(&d, s, out);
@@ -309,11 +325,30 @@ static void encoder_fail(struct encoder *e, enum err err)
     if (!e->err) e->err = err;
 }
 
+/* writer_extend() with its usual case in line. */
+static inline uint8_t *room(struct encoder *e, size_t size)
+{
+    struct writer *w = e->w;
+    if (UNLIKELY(!w->buf || size > w->buf->cap - w->size)) return writer_extend(w, size);
+    uint8_t *p = w->buf->data + w->size;
+    w->size += size;
+    return p;
+}
+
+/* Most compact lengths and all counts of tagged fields take one byte. */
+static inline void write_uvarint(struct encoder *e, uint64_t v)
+{
+    if (LIKELY(v < 0x80))
+        *room(e, 1) = (uint8_t)v;
+    else
+        writer_uvarint(e->w, v);
+}
+
 static void write_null(struct encoder *e, const struct wire_field *f, bool narrow, bool nullable)
 {
     if (!nullable) encoder_fail(e, ERR_UNSUPPORTED);
     if (is_compact(f, e->flexible))
-        writer_uvarint(e->w, 0);
+        write_uvarint(e, 0);
     else if (narrow)
         writer_i16(e->w, -1);
     else
@@ -324,7 +359,7 @@ static void write_length(struct encoder *e, const struct wire_field *f, size_t n
 {
     if (n > (narrow ? (size_t)STRING_SIZE_MAX : (size_t)INT32_MAX)) encoder_fail(e, ERR_TOO_BIG);
     if (is_compact(f, e->flexible))
-        writer_uvarint(e->w, (uint64_t)n + 1);
+        write_uvarint(e, (uint64_t)n + 1);
     else if (narrow)
         writer_i16(e->w, (int16_t)n);
     else
@@ -394,7 +429,7 @@ static void encode_value(struct encoder *e, const struct wire_field *f, bool nul
         }
         break;
     }
-    default: put_fixed(f->type, writer_extend(e->w, wire_sizes[f->type]), v); break;
+    default: put_fixed(f->type, room(e, wire_sizes[f->type]), v); break;
     }
 }
 
@@ -421,7 +456,7 @@ static void encode_pointer(struct encoder *e, const struct wire_field *f, bool t
     const void *p = wire_pointer_get(m, f);
     if (f->nullable & e->bit) {
         if (tagged)
-            writer_uvarint(e->w, p ? 1 : 0);
+            write_uvarint(e, p ? 1 : 0);
         else
             writer_i8(e->w, p ? 1 : -1);
     } else if (!p) {
@@ -444,7 +479,7 @@ static inline void encode_field(struct encoder *e, const struct wire_field *f, b
  * enough, which is rare. */
 static void encode_tagged_value(struct encoder *e, const struct wire_field *f, const void *m)
 {
-    writer_uvarint(e->w, f->tag);
+    write_uvarint(e, f->tag);
     size_t at = e->w->size;
     writer_i8(e->w, 0);
     size_t before = writer_size(e->w);
@@ -469,7 +504,7 @@ static void encode_tagged(struct encoder *e, const struct wire_schema *s, const 
 {
     uint64_t count = 0;
     for (int i = 0; i < s->tag_count; i++) count += is_tagged_now(e, s, &s->fields[s->by_tag[i]], m);
-    writer_uvarint(e->w, count);
+    write_uvarint(e, count);
     for (int i = 0; count > 0 && i < s->tag_count; i++) {
         const struct wire_field *f = &s->fields[s->by_tag[i]];
         if (is_tagged_now(e, s, f, m)) encode_tagged_value(e, f, m);
@@ -478,8 +513,8 @@ static void encode_tagged(struct encoder *e, const struct wire_schema *s, const 
 
 static void encode_struct(struct encoder *e, const struct wire_schema *s, const void *m)
 {
-    const struct wire_field *end = s->fields + s->field_count;
-    for (const struct wire_field *f = s->fields; f < end; f++) {
+    const struct wire_field *f = s->fields;
+    for (unsigned left = s->field_count; left > 0; left--, f++) {
         if (f->in_line & e->bit)
             encode_field(e, f, false, m);
         else if (!(f->tagged & e->bit) && !(f->flags & WIRE_IGNORABLE) && !wire_field_is_default(s, f, m))
@@ -502,6 +537,7 @@ enum err wire_encode(const struct wire_schema *s, const void *m, int16_t version
 enum err wire_decode_prefixed(const struct wire_schema *s, void *out, int16_t *version, struct reader *r,
                               struct arena *a)
 {
+    memcpy(out, s->default_value, s->size);
     int16_t prefix = reader_i16(r);
     if (r->err) return r->err;
     int16_t v = prefix;
