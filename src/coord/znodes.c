@@ -232,23 +232,6 @@ void znodes_make_persistent(struct coord *c, struct coord_to to)
 
 /* --- brokers --- */
 
-static const char *const protocol_names[] = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"};
-
-const char *security_protocol_name(int16_t protocol)
-{
-    return protocol >= 0 && protocol < (int16_t)ARRAY_COUNT(protocol_names) ? protocol_names[protocol] : NULL;
-}
-
-bool security_protocol_parse(struct str name, int16_t *out)
-{
-    for (size_t i = 0; i < ARRAY_COUNT(protocol_names); i++) {
-        if (!str_is(name, protocol_names[i])) continue;
-        *out = (int16_t)i;
-        return true;
-    }
-    return false;
-}
-
 /* "LISTENER://HOST:PORT"; an IPv6 host is in brackets. */
 static bool endpoint_parse(struct str text, struct znode_endpoint *out)
 {

@@ -14,6 +14,7 @@
 #include "base/slice.h"
 #include "base/uuid.h"
 #include "coord/coord.h"
+#include "wire/security.h"
 
 /* --- paths --- */
 
@@ -47,12 +48,6 @@ struct str znode_delete_topic_path(struct arena *a, struct str topic);
 void znodes_make_persistent(struct coord *c, struct coord_to to);
 
 /* --- /brokers/ids/N --- */
-
-enum security_protocol { SECURITY_PLAINTEXT, SECURITY_SSL, SECURITY_SASL_PLAINTEXT, SECURITY_SASL_SSL };
-
-/* "SASL_SSL" and so on; NULL for a number that is none. */
-const char *security_protocol_name(int16_t protocol);
-bool security_protocol_parse(struct str name, int16_t *out);
 
 struct znode_endpoint {
     struct str listener; /* "PLAINTEXT", "INTERNAL", ... */
