@@ -1,9 +1,9 @@
 /* controller.h: the one broker that decides for the cluster: which topics there are, who holds and who leads their
  * partitions, what they are configured to.  One node is a cluster of one (DESIGN sections 6 and 7).
  *
- * It is elected on /controller, keeps all state in memory, writes every change to the coordination store as a multi that
- * checks its own epoch (so a deposed controller changes nothing), and tells brokers by LeaderAndIsr, UpdateMetadata and
- * StopReplica only, its own broker too.
+ * It is elected on /controller, keeps all state in memory, writes every change to the coordination store as a multi
+ * that checks its own epoch (so a deposed controller changes nothing), and tells brokers by LeaderAndIsr,
+ * UpdateMetadata and StopReplica only, its own broker too.
  *
  * Thread: the controller lives on the loop given to it.  The operations may be called on any thread: arguments are
  * copied, and `to.done` runs once on `to.loop` with results that are lent until it returns.  What is marked "owner" is
@@ -73,6 +73,7 @@ struct controller_options {
     struct loop *loop;
     struct rng *rng;
     int32_t broker_id;
+    struct str inter_broker_listener;   /* security.inter.broker.protocol, inter.broker.listener.name; copied */
     int32_t partitions_default;         /* num.partitions */
     int16_t replication_factor_default; /* default.replication.factor */
     struct controller_channel channel;
@@ -85,17 +86,19 @@ struct controller_options {
     void *arg; /* of validate_topic, state_changed and failed */
 };
 
-/* Starts to run for office at once.  Free with controller_stop(). */
+/* Starts to run for office at once.  The end has three steps: controller_stop(), coord_close(), controller_free(). */
 struct controller *controller_start(const struct controller_options *opt);
-/* Answers what is waiting with NOT_CONTROLLER, gives up office (removes /controller if it is ours), waits for the
- * messages that are out, then frees the controller and calls `stopped` on its loop.  Owner. */
+/* Answers what is waiting with NOT_CONTROLLER and leaves office; `stopped` runs on the controller's loop when no
+ * message to a broker is out any more.  Operations are refused from now on.  Owner. */
 void controller_stop(struct controller *c, void (*stopped)(void *arg), void *arg);
+/* After `stopped`, and after the store's session was closed: its watches point here until then. */
+void controller_free(struct controller *c);
 
 /* --- operations --- */
 
 struct controller_result {
-    struct str name;         /* topic or entity; null: the id is unknown */
-    struct uuid topic_id;    /* topics */
+    struct str name;      /* topic or entity; null: the id is unknown */
+    struct uuid topic_id; /* topics */
     enum kerr kerr;
     struct str message;      /* Kafka's words; null: none */
     int32_t partition_count; /* create topics and partitions: afterwards; -1 when it failed */
