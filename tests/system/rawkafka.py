@@ -8,6 +8,8 @@
 import enum
 import socket
 import struct
+import threading
+import time
 
 import batches
 import messages
@@ -258,3 +260,21 @@ class Connection:
             row["CurrentLeaderEpoch"] = more.pop("current_leader_epoch")
         answer = self.call("ListOffsets", version, ReplicaId=-1, Topics=[{"Name": topic, "Partitions": [row]}], **more)
         return answer.Topics[0].Partitions[0]
+
+    def new_topic(self, topic, partitions=1, configs=None, **more):
+        """Creates a topic and waits until every partition has its leader; returns the topic's name."""
+        row = self.create_topic(topic, partitions, configs=configs, **more)
+        assert row.ErrorCode == Kerr.NONE, (Kerr(row.ErrorCode), row.get("ErrorMessage"))
+        self.await_topic(topic, partitions)
+        return topic
+
+    def await_topic(self, topic, partitions):
+        """Waits until metadata shows `partitions` partitions, all with a leader."""
+        deadline = time.monotonic() + 30
+        while True:
+            row = self.metadata(topic).Topics[0]
+            if row.ErrorCode == Kerr.NONE and len(row.Partitions) == partitions:
+                if all(p.ErrorCode == Kerr.NONE and p.LeaderId >= 0 for p in row.Partitions):
+                    return row
+            assert time.monotonic() < deadline, f"{topic} is not ready: {row}"
+            threading.Event().wait(0.01)
