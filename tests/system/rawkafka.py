@@ -26,6 +26,7 @@ class Kerr(enum.IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
+    COORDINATOR_LOAD_IN_PROGRESS = 14
     INVALID_TOPIC_EXCEPTION = 17
     NOT_ENOUGH_REPLICAS = 19
     INVALID_REQUIRED_ACKS = 21
@@ -269,12 +270,25 @@ class Connection:
         return topic
 
     def await_topic(self, topic, partitions):
-        """Waits until metadata shows `partitions` partitions, all with a leader."""
+        """Waits until metadata shows `partitions` partitions and the leaders serve them all.
+
+        Apache Kafka announces a leader a little before it knows itself that it leads."""
         deadline = time.monotonic() + 30
         while True:
             row = self.metadata(topic).Topics[0]
             if row.ErrorCode == Kerr.NONE and len(row.Partitions) == partitions:
                 if all(p.ErrorCode == Kerr.NONE and p.LeaderId >= 0 for p in row.Partitions):
-                    return row
+                    if self._leader_serves(topic, partitions):
+                        return row
             assert time.monotonic() < deadline, f"{topic} is not ready: {row}"
             threading.Event().wait(0.01)
+
+    def _leader_serves(self, topic, partitions):
+        rows = [{"PartitionIndex": index, "Timestamp": -1} for index in range(partitions)]
+        answer = self.call("ListOffsets", 5, ReplicaId=-1, Topics=[{"Name": topic, "Partitions": rows}])
+        return all(row.ErrorCode == Kerr.NONE for row in answer.Topics[0].Partitions)
+
+
+def ascii_id(value):
+    """A short name for a test's parameter."""
+    return ascii(value)[:16]

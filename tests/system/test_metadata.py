@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from brokers import wait_until
-from rawkafka import Kerr
+from rawkafka import Kerr, ascii_id
 
 NONE_ALLOWED = -2147483648  # "authorized operations" where they were not asked for
 
@@ -87,7 +87,7 @@ def test_versions_before_4_always_create(conn, topic_name):
     wait_until(created, 30, "the topic is created")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "höhe"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "höhe"], ids=ascii_id)
 def test_a_name_that_can_be_no_topic_is_invalid_and_never_created(conn, name):
     (row,) = conn.metadata(name, create=True).Topics
     assert row.ErrorCode == Kerr.INVALID_TOPIC_EXCEPTION

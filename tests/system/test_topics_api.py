@@ -5,8 +5,9 @@ import uuid
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from batches import Record, build
 from brokers import wait_until
-from rawkafka import Kerr
+from rawkafka import Kerr, ascii_id
 
 BROKER_CONFIG = {"num.partitions": "2", "default.replication.factor": "1"}
 
@@ -26,6 +27,18 @@ def exists(conn, name):
 def gone(conn, name):
     wait_until(lambda: not exists(conn, name), 30, f"{name} is gone")
     return True
+
+
+def make_again(conn, name):
+    """Creates a topic that was just deleted: deleting may still be going on behind an answer that says it is done."""
+
+    def created():
+        (got,) = creation(conn, row(name))
+        assert got.ErrorCode in (Kerr.NONE, Kerr.TOPIC_ALREADY_EXISTS), got
+        return got.ErrorCode == Kerr.NONE
+
+    wait_until(created, 60, f"{name} is created again")
+    conn.await_topic(name, 1)
 
 
 def node_id(conn):
@@ -66,7 +79,7 @@ class TestCreate:
         assert got.ErrorCode == Kerr.INVALID_TOPIC_EXCEPTION and "collide" in got.ErrorMessage
         assert not exists(conn, f"{base}_x")
 
-    @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ü", "x" * 250])
+    @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ü", "x" * 250], ids=ascii_id)
     def test_illegal_names_are_refused(self, conn, name):
         (got,) = creation(conn, row(name))
         assert got.ErrorCode == Kerr.INVALID_TOPIC_EXCEPTION and got.ErrorMessage
@@ -98,6 +111,7 @@ class TestCreate:
         (got,) = creation(conn, row(topic_name, NumPartitions=1, ReplicationFactor=1, Assignments=one))
         assert got.ErrorCode == Kerr.INVALID_REQUEST
 
+    @pytest.mark.peer_differs("3.9.1 times out on some of these", peers=("kafka39",))
     @pytest.mark.parametrize("wrong", ["gap", "unknown broker", "doubled broker", "no broker", "uneven"])
     def test_a_wrong_manual_assignment_is_refused(self, conn, topic_name, wrong):
         me = node_id(conn)
@@ -165,7 +179,7 @@ class TestDelete:
     def test_every_version_by_name(self, conn, topic_name):
         first, last = conn.announced()[20]
         for version in range(first, last + 1):
-            conn.new_topic(topic_name)
+            make_again(conn, topic_name)
             fields = {"Topics": [{"Name": topic_name}]} if version >= 6 else {"TopicNames": [topic_name]}
             (got,) = conn.call("DeleteTopics", version, TimeoutMs=30000, **fields).Responses
             assert (got.ErrorCode, got.Name) == (0, topic_name)
@@ -195,13 +209,11 @@ class TestDelete:
         assert gone(conn, topic)
 
     def test_a_topic_made_again_is_empty_and_has_a_new_id(self, conn, topic):
-        from batches import Record, build
-
         assert conn.produce(topic, 0, build([Record(value=b"old")])).ErrorCode == 0
         before = conn.topic_id(topic)
         self.delete(conn, topic)
         assert gone(conn, topic)
-        conn.new_topic(topic)
+        make_again(conn, topic)
         assert conn.topic_id(topic) != before
         assert conn.read_all(topic, 0) == []
         assert conn.produce(topic, 0, build([Record(value=b"new")])).BaseOffset == 0
@@ -220,8 +232,6 @@ class TestCreatePartitions:
             conn.await_topic(topic, 2 + version)
 
     def test_records_and_id_stay(self, conn, topic):
-        from batches import Record, build
-
         conn.produce(topic, 0, build([Record(value=b"stays")]))
         before = conn.topic_id(topic)
         assert self.grow(conn, topic, 3) == Kerr.NONE
