@@ -246,7 +246,9 @@ enum err broker_run(const struct broker_env *env, struct config *config, struct 
         loop_run(broker_home(br));
         e = run->err;
     }
+    bool started = run->started;
     free_parts(run);
+    if (started) LOG_INFO("stopped", "error=%s", err_name(e));
     mem_free(run);
     return e;
 }

@@ -112,14 +112,6 @@ static enum kerr validate_topic(void *arg, const struct znode_config *settings, 
     return KERR_INVALID_CONFIG;
 }
 
-static void state_changed(void *arg, enum controller_state state, int32_t epoch)
-{
-    (void)arg;
-    static const char *const names[] = {
-        [CONTROLLER_STANDBY] = "standby", [CONTROLLER_LOADING] = "loading", [CONTROLLER_ACTIVE] = "active"};
-    LOG_INFO("controller_state", "state=%s epoch=%d", names[state], epoch);
-}
-
 static void controller_failed(void *arg, const struct fault *f)
 {
     struct own_channel *ch = arg;
@@ -143,7 +135,6 @@ void own_channel_open(struct own_channel **out, struct broker_run *run, void (*f
         .replication_factor_default = (int16_t)config_i64(cfg, CFG_DEFAULT_REPLICATION_FACTOR),
         .channel = {ch, send_leader_and_isr, send_update_metadata, send_stop_replica},
         .validate_topic = validate_topic,
-        .state_changed = state_changed,
         .failed = controller_failed,
         .arg = ch,
     };

@@ -310,11 +310,13 @@ static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *
     struct fs *fs = ld->r->opt.fs;
     ld->dir = d;
     int64_t broker_epoch;
-    enum err e = clean_shutdown_read(&broker_epoch, fs, d->path);
+    char *file = mem_printf("%s/" CLEAN_SHUTDOWN, d->path);
+    enum err e = clean_shutdown_read(&broker_epoch, fs, file);
+    mem_free(file);
     if (e && e != ERR_NOT_FOUND)
         return fault_set(f, e, "%s/" CLEAN_SHUTDOWN " cannot be read: %s.", d->path, err_text(e));
     d->clean = e == OK;
-    char *file = mem_printf("%s/" CHECKPOINT_RECOVERY_POINT, d->path);
+    file = mem_printf("%s/" CHECKPOINT_RECOVERY_POINT, d->path);
     e = checkpoint_read(&d->recovery_points, fs, file, f);
     mem_free(file);
     if (e) return e;
@@ -541,7 +543,11 @@ static void close_cleanly(struct replicas *r, int64_t broker_epoch)
         e = replicas_write_checkpoints(r, (enum chore_kind)kind);
     enum err ce = close_logs(r);
     if (!e) e = ce;
-    for (size_t i = 0; i < r->dir_count && !e; i++) e = clean_shutdown_write(broker_epoch, r->opt.fs, r->dirs[i].path);
+    for (size_t i = 0; i < r->dir_count && !e; i++) {
+        char *file = mem_printf("%s/" CLEAN_SHUTDOWN, r->dirs[i].path);
+        e = clean_shutdown_write(broker_epoch, r->opt.fs, file);
+        mem_free(file);
+    }
     if (e) LOG_ERROR("shutdown_unclean", "error=%s reason=\"see above; the next start will recover\"", err_name(e));
 }
 
