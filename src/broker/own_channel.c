@@ -1,9 +1,11 @@
 /* own_channel.c: the controller's messages to its own broker.
  *
- * Replies come in a later turn of the loop, as they would from the network: the controller relies on it. */
+ * Replies come in a later turn of the loop, as they would from the network: the controller relies on it.  LeaderAndIsr
+ * waits until the settings of new topics are read, and what is sent after it waits behind it. */
 #include "broker/own_channel.h"
 
 #include "base/mem.h"
+#include "broker/dynamic_config.h"
 #include "controller/controller.h"
 
 #define LOG_MODULE "broker"
@@ -13,20 +15,57 @@ struct own_channel {
     struct broker_run *run;
     void (*first_metadata)(void *arg);
     void *first_metadata_arg;
+    struct list calls; /* sent and not handed over yet, in order */
 };
 
-/* ---- LeaderAndIsr */
+/* ---- LeaderAndIsr and StopReplica, in the order in which they are sent */
 
-struct leader_and_isr_call {
-    leader_and_isr_reply_fn reply;
+struct call {
+    struct list_node node;
+    struct own_channel *ch;
+    bool ready;
+    const struct leader_and_isr_request *leader_and_isr; /* this */
+    leader_and_isr_reply_fn leader_and_isr_reply;
+    const struct stop_replica_request *stop_replica; /* or this */
+    stop_replica_reply_fn stop_replica_reply;
     void *arg;
 };
 
 static void on_applied(void *arg, const struct leader_and_isr_response *response)
 {
-    struct leader_and_isr_call call = *(struct leader_and_isr_call *)arg;
+    struct call call = *(struct call *)arg;
     mem_free(arg);
-    call.reply(call.arg, OK, response);
+    call.leader_and_isr_reply(call.arg, OK, response);
+}
+
+static void on_stopped(void *arg, const struct stop_replica_response *response)
+{
+    struct call call = *(struct call *)arg;
+    mem_free(arg);
+    call.stop_replica_reply(call.arg, OK, response);
+}
+
+/* Hands over what nothing is waiting before. */
+static void hand_over(struct own_channel *ch)
+{
+    struct broker *br = &ch->run->br;
+    struct list_node *n;
+    while ((n = list_first(&ch->calls))) {
+        struct call *call = CONTAINER_OF(n, struct call, node);
+        if (!call->ready) return;
+        list_remove(n);
+        if (call->leader_and_isr)
+            replicas_apply(br->replicas, br->id, call->leader_and_isr, on_applied, call);
+        else
+            replicas_stop(br->replicas, call->stop_replica, on_stopped, call);
+    }
+}
+
+static void on_prepared(void *arg)
+{
+    struct call *call = arg;
+    call->ready = true;
+    hand_over(call->ch);
 }
 
 static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leader_and_isr_request *rq,
@@ -34,23 +73,10 @@ static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leade
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
-    struct leader_and_isr_call *call = mem_alloc(sizeof *call);
-    *call = (struct leader_and_isr_call){reply, reply_arg};
-    replicas_apply(ch->run->br.replicas, broker_id, rq, on_applied, call);
-}
-
-/* ---- StopReplica */
-
-struct stop_replica_call {
-    stop_replica_reply_fn reply;
-    void *arg;
-};
-
-static void on_stopped(void *arg, const struct stop_replica_response *response)
-{
-    struct stop_replica_call call = *(struct stop_replica_call *)arg;
-    mem_free(arg);
-    call.reply(call.arg, OK, response);
+    struct call *call = mem_zalloc(1, sizeof *call);
+    *call = (struct call){.ch = ch, .leader_and_isr = rq, .leader_and_isr_reply = reply, .arg = reply_arg};
+    list_push_back(&ch->calls, &call->node);
+    dynamic_config_prepare(ch->run->br.dynamic_config, rq, on_prepared, call);
 }
 
 static void send_stop_replica(void *arg, int32_t broker_id, const struct stop_replica_request *rq,
@@ -58,9 +84,10 @@ static void send_stop_replica(void *arg, int32_t broker_id, const struct stop_re
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
-    struct stop_replica_call *call = mem_alloc(sizeof *call);
-    *call = (struct stop_replica_call){reply, reply_arg};
-    replicas_stop(ch->run->br.replicas, rq, on_stopped, call);
+    struct call *call = mem_zalloc(1, sizeof *call);
+    *call = (struct call){.ch = ch, .ready = true, .stop_replica = rq, .stop_replica_reply = reply, .arg = reply_arg};
+    list_push_back(&ch->calls, &call->node);
+    hand_over(ch);
 }
 
 /* ---- UpdateMetadata */
@@ -84,12 +111,21 @@ static void reply_update_metadata(struct loop_msg *msg)
     tell(ch->first_metadata_arg);
 }
 
+/* A topic that is deleted may be made again with other settings. */
+static void forget_deleted(struct own_channel *ch, const struct update_metadata_request *rq)
+{
+    for (int32_t i = 0; i < rq->topic_states_count; i++)
+        if (!metadata_topic(ch->run->br.metadata, rq->topic_states[i].topic_name))
+            dynamic_config_forget(ch->run->br.dynamic_config, rq->topic_states[i].topic_name);
+}
+
 static void send_update_metadata(void *arg, int32_t broker_id, const struct update_metadata_request *rq,
                                  update_metadata_reply_fn reply, void *reply_arg)
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
     metadata_update(ch->run->br.metadata, rq);
+    forget_deleted(ch, rq);
     struct update_metadata_call *call = mem_zalloc(1, sizeof *call);
     *call = (struct update_metadata_call){.ch = ch, .reply = reply, .arg = reply_arg};
     call->msg.run = reply_update_metadata;
@@ -123,7 +159,8 @@ void own_channel_open(struct own_channel **out, struct broker_run *run, void (*f
 {
     struct broker *br = &run->br;
     struct own_channel *ch = mem_zalloc(1, sizeof *ch);
-    *ch = (struct own_channel){run, first_metadata, arg};
+    *ch = (struct own_channel){.run = run, .first_metadata = first_metadata, .first_metadata_arg = arg};
+    list_init(&ch->calls);
     *out = ch;
     const struct config *cfg = broker_config(br, broker_home(br));
     const struct controller_options opt = {
