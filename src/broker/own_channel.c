@@ -4,6 +4,7 @@
 #include "broker/own_channel.h"
 
 #include "base/mem.h"
+#include "broker/dynamic_config.h"
 #include "controller/controller.h"
 
 #define LOG_MODULE "broker"
@@ -18,8 +19,11 @@ struct own_channel {
 /* ---- LeaderAndIsr */
 
 struct leader_and_isr_call {
+    struct own_channel *ch;
+    const struct leader_and_isr_request *rq;
     leader_and_isr_reply_fn reply;
     void *arg;
+    int32_t configs_pending;
 };
 
 static void on_applied(void *arg, const struct leader_and_isr_response *response)
@@ -29,14 +33,36 @@ static void on_applied(void *arg, const struct leader_and_isr_response *response
     call.reply(call.arg, OK, response);
 }
 
+/* A new topic's logs are opened with the settings it was created with: those are read first. */
+static void on_config_read(void *arg)
+{
+    struct leader_and_isr_call *call = arg;
+    if (--call->configs_pending > 0) return;
+    struct broker *br = &call->ch->run->br;
+    replicas_apply(br->replicas, br->id, call->rq, on_applied, call);
+}
+
+static bool topic_is_new(const struct leader_and_isr_request_leader_and_isr_topic_state *ts)
+{
+    for (int32_t i = 0; i < ts->partition_states_count; i++)
+        if (ts->partition_states[i].is_new) return true;
+    return false;
+}
+
 static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leader_and_isr_request *rq,
                                 leader_and_isr_reply_fn reply, void *reply_arg)
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
-    struct leader_and_isr_call *call = mem_alloc(sizeof *call);
-    *call = (struct leader_and_isr_call){reply, reply_arg};
-    replicas_apply(ch->run->br.replicas, broker_id, rq, on_applied, call);
+    struct leader_and_isr_call *call = mem_zalloc(1, sizeof *call);
+    *call = (struct leader_and_isr_call){.ch = ch, .rq = rq, .reply = reply, .arg = reply_arg, .configs_pending = 1};
+    for (int32_t i = 0; i < rq->topic_states_count; i++) {
+        if (!topic_is_new(&rq->topic_states[i])) continue;
+        call->configs_pending++;
+        dynamic_config_refresh(ch->run->br.dynamic_config, CONFIG_ENTITY_TOPIC, rq->topic_states[i].topic_name,
+                               on_config_read, call);
+    }
+    on_config_read(call);
 }
 
 /* ---- StopReplica */
