@@ -179,7 +179,8 @@ static void log_ignored(const struct config *cfg)
 {
     for (size_t i = 0; i < config_notice_count(cfg); i++) {
         const struct config_notice *n = config_notice_at(cfg, i);
-        if (n->kind == CONFIG_NOTICE_IGNORED) LOG_WARN("dynamic_config_ignored", "reason=\"%s\"", n->text);
+        if (n->kind == CONFIG_NOTICE_IGNORED)
+            LOG_WARN("dynamic_config_ignored", "key=%s reason=\"%s\"", n->name, n->text);
     }
 }
 
