@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/err.h"
 #include "base/slice.h"
 #include "base/uuid.h"
@@ -32,16 +33,17 @@ struct checkpoint_row {
 };
 
 struct checkpoint {
-    struct checkpoint_row *rows;
+    struct checkpoint_row *rows; /* in the order in which they were set */
     size_t count, cap;
-    bool sorted;
+    struct arena topics;
+    size_t *by_name; /* of rows, for checkpoint_get(); made on first use */
 };
 
 void checkpoint_init(struct checkpoint *cp);
 void checkpoint_fini(struct checkpoint *cp);
-/* Adds a row (the topic is copied); the last one set for a partition counts. */
+/* Adds a row (the topic is copied).  Of two for one partition, as a file may have them, the last one counts. */
 void checkpoint_set(struct checkpoint *cp, struct str topic, int32_t partition, int64_t offset);
-/* `otherwise` when there is no row.  Sorts on first use. */
+/* `otherwise` when there is no row.  A search of a sorted index, which is made anew after a checkpoint_set(). */
 int64_t checkpoint_get(struct checkpoint *cp, struct str topic, int32_t partition, int64_t otherwise);
 /* Fills an initialised checkpoint.  A missing or empty file is an empty checkpoint; ERR_CORRUPT, ERR_VERSION. */
 MUST_USE enum err checkpoint_read(struct checkpoint *cp, struct fs *fs, const char *path, struct fault *f);
@@ -56,19 +58,24 @@ MUST_USE enum err partition_metadata_write(struct uuid topic_id, struct fs *fs, 
 
 /* ---- meta.properties */
 
+struct meta_property {
+    char *key, *value;
+};
+
 struct meta_properties {
-    int32_t version;    /* 0 with ZooKeeper, 1 with KRaft */
-    int32_t broker_id;  /* broker.id, or node.id in version 1; -1: not there */
-    char *cluster_id;   /* NULL: not there */
-    char *directory_id; /* directory.id; NULL: not there */
-    char **other;       /* "key=value" as they stood, unknown keys: kept when written back */
+    int32_t version;             /* 0 with ZooKeeper, 1 with KRaft */
+    int32_t broker_id;           /* broker.id, or node.id in version 1; -1: not there */
+    char *cluster_id;            /* NULL: not there */
+    char *directory_id;          /* directory.id; NULL: not there */
+    struct meta_property *other; /* unknown keys: kept when written back */
     size_t other_count, other_cap;
 };
 
 void meta_properties_init(struct meta_properties *mp);
 void meta_properties_fini(struct meta_properties *mp);
-/* Fills an initialised struct.  ERR_NOT_FOUND: a new directory. */
+/* Fills an initialised struct.  ERR_NOT_FOUND: a new directory.  ERR_CORRUPT, ERR_VERSION with a fault. */
 MUST_USE enum err meta_properties_read(struct meta_properties *mp, struct fs *fs, const char *path, struct fault *f);
+/* With the comment lines and the order of keys that Java gives it; `now_ms` goes into a comment. */
 MUST_USE enum err meta_properties_write(const struct meta_properties *mp, struct fs *fs, const char *path,
                                         int64_t now_ms);
 

@@ -164,8 +164,11 @@ enum err batch_read_marker(struct txn_marker *out, const uint8_t *data, size_t s
     e = record_iter_next(&it, &rec);
     if (e) goto out;
 
-    struct reader key = reader_of(rec.key.data, rec.key.size);
-    struct reader value = reader_of(rec.value.data, rec.value.size);
+    if (!rec.key.data || !rec.value.data) {
+        e = ERR_CORRUPT;
+        goto out;
+    }
+    struct reader key = reader_of(rec.key.data, rec.key.size), value = reader_of(rec.value.data, rec.value.size);
     int16_t key_version = reader_i16(&key), type = reader_i16(&key);
     if (key.err || key_version < 0) {
         e = ERR_CORRUPT;

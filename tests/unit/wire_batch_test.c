@@ -691,6 +691,31 @@ static void transaction_markers_are_built_as_kafka_does_and_read_back(void **sta
     mem_free(s.data);
 }
 
+static enum err read_marker(struct bytes key, struct bytes value)
+{
+    struct batch_builder bb;
+    batch_builder_init(&bb, pool, BATCH_CONTROL | BATCH_TRANSACTIONAL, NOW);
+    batch_builder_add(&bb, NOW, key, value, NULL, 0);
+    struct sample s = sample_take(&bb);
+    struct txn_marker m;
+    enum err e = batch_read_marker(&m, s.data, s.size);
+    mem_free(s.data);
+    return e;
+}
+
+static void malformed_markers_are_corrupt_and_other_control_records_none(void **state)
+{
+    (void)state;
+    static const uint8_t commit[] = {0, 0, 0, 1}, leader_change[] = {0, 0, 0, 2}, value[] = {0, 0, 0, 0, 0, 42};
+    const struct bytes null = {NULL, 0};
+    assert_int_equal(read_marker((struct bytes){commit, 4}, (struct bytes){value, 6}), OK);
+    assert_int_equal(read_marker((struct bytes){leader_change, 4}, (struct bytes){value, 6}), ERR_NOT_FOUND);
+    assert_int_equal(read_marker(null, (struct bytes){value, 6}), ERR_CORRUPT);
+    assert_int_equal(read_marker((struct bytes){commit, 4}, null), ERR_CORRUPT);
+    assert_int_equal(read_marker((struct bytes){commit, 3}, (struct bytes){value, 6}), ERR_CORRUPT);
+    assert_int_equal(read_marker((struct bytes){commit, 4}, (struct bytes){value, 5}), ERR_CORRUPT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -720,6 +745,7 @@ int main(void)
         cmocka_unit_test(what_is_built_is_read_back_in_every_codec),
         cmocka_unit_test(building_nothing_is_an_error),
         cmocka_unit_test(transaction_markers_are_built_as_kafka_does_and_read_back),
+        cmocka_unit_test(malformed_markers_are_corrupt_and_other_control_records_none),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
