@@ -6,7 +6,7 @@
  * Defaults that differ from Kafka's:
  * - log.dir is /tmp/barnabas-logs, so that a stray directory of a Kafka is never opened by accident.
  * - num.io.threads is the number of CPUs: our loops are not a pool behind network threads. */
-#include "broker/config_internal.h"
+#include "broker/config.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "broker/config_internal.h"
 
 /* ---- Faults and notices ---- */
 

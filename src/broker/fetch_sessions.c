@@ -20,9 +20,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 
-#define uthash_malloc(size)  mem_alloc(size)
-#define uthash_free(p, size) mem_free(p)
-#include <uthash.h>
+#include "base/hash.h"
 
 /* Kafka's min.incremental.fetch.session.eviction.ms, a constant there, too. */
 enum { EVICTION_MS = 120 * 1000 };

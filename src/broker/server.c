@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <uthash.h>
+#include "base/hash.h"
 
 #include "base/mem.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <uthash.h>
+#include "base/hash.h"
 
 #include "base/mem.h"
 #include "coord/tree.h"

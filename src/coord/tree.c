@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <uthash.h>
+#include "base/hash.h"
 
 #include "base/mem.h"
 

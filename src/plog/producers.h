@@ -76,7 +76,8 @@ int64_t producers_first_unstable(const struct producers *ps);
 void producers_replicated(struct producers *ps, int64_t high_watermark);
 
 /* Forgets producers without open transaction that have been idle for `expiration_ms` (producer.id.expiration.ms) or
- * longer.  Returns when to call again, INT64_MAX when there is nobody left. */
+ * longer, by their records' timestamps, as Kafka does.  Returns when to call again, at most now_ms + expiration_ms;
+ * INT64_MAX when nobody is left (`count` is 0): then the next call is due that long after a first producer has come. */
 int64_t producers_expire(struct producers *ps, int64_t now_ms, int64_t expiration_ms);
 
 void producers_each(struct producers *ps, void (*each)(void *arg, const struct producer_view *p), void *arg);

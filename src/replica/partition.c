@@ -151,6 +151,13 @@ enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch
     return KERR_NONE;
 }
 
+enum err partition_raise_start(struct partition *p, int64_t offset)
+{
+    enum err e = plog_set_start(p->pl, offset);
+    if (!e) atomic_store(&p->changed, UINT8_MAX);
+    return e;
+}
+
 void partition_wait(struct partition *p, struct partition_waiter *w)
 {
     pthread_mutex_lock(&p->lock);
