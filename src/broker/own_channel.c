@@ -1,7 +1,8 @@
 /* own_channel.c: the controller's messages to its own broker.
  *
  * Replies come in a later turn of the loop, as they would from the network: the controller relies on it.  LeaderAndIsr
- * waits until the settings of new topics are read, and what is sent after it waits behind it. */
+ * waits until the settings of new topics are read; what is sent after it waits behind it, or the deletion of a topic
+ * could overtake its creation. */
 #include "broker/own_channel.h"
 
 #include "base/mem.h"
@@ -45,7 +46,21 @@ static void on_stopped(void *arg, const struct stop_replica_response *response)
     call.stop_replica_reply(call.arg, OK, response);
 }
 
-/* Hands over what nothing is waiting before. */
+/* LeaderAndIsr.EpochDuringDelete: the whole topic goes, not only our replica (KIP-570). */
+static bool topic_is_deleted(const struct stop_replica_request_stop_replica_topic_state *ts)
+{
+    enum { EPOCH_DURING_DELETE = -2 };
+    return ts->partition_states_count > 0 && ts->partition_states[0].leader_epoch == EPOCH_DURING_DELETE;
+}
+
+static void forget_deleted(struct broker *br, const struct stop_replica_request *rq)
+{
+    for (int32_t i = 0; i < rq->topic_states_count; i++)
+        if (topic_is_deleted(&rq->topic_states[i]))
+            dynamic_config_forget(br->dynamic_config, rq->topic_states[i].topic_name);
+}
+
+/* Hands over what has nothing to wait for, up to the first that has. */
 static void hand_over(struct own_channel *ch)
 {
     struct broker *br = &ch->run->br;
@@ -54,10 +69,12 @@ static void hand_over(struct own_channel *ch)
         struct call *call = CONTAINER_OF(n, struct call, node);
         if (!call->ready) return;
         list_remove(n);
-        if (call->leader_and_isr)
+        if (call->leader_and_isr) {
             replicas_apply(br->replicas, br->id, call->leader_and_isr, on_applied, call);
-        else
+        } else {
+            forget_deleted(br, call->stop_replica);
             replicas_stop(br->replicas, call->stop_replica, on_stopped, call);
+        }
     }
 }
 
@@ -111,21 +128,12 @@ static void reply_update_metadata(struct loop_msg *msg)
     tell(ch->first_metadata_arg);
 }
 
-/* A topic that is deleted may be made again with other settings. */
-static void forget_deleted(struct own_channel *ch, const struct update_metadata_request *rq)
-{
-    for (int32_t i = 0; i < rq->topic_states_count; i++)
-        if (!metadata_topic(ch->run->br.metadata, rq->topic_states[i].topic_name))
-            dynamic_config_forget(ch->run->br.dynamic_config, rq->topic_states[i].topic_name);
-}
-
 static void send_update_metadata(void *arg, int32_t broker_id, const struct update_metadata_request *rq,
                                  update_metadata_reply_fn reply, void *reply_arg)
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
     metadata_update(ch->run->br.metadata, rq);
-    forget_deleted(ch, rq);
     struct update_metadata_call *call = mem_zalloc(1, sizeof *call);
     *call = (struct update_metadata_call){.ch = ch, .reply = reply, .arg = reply_arg};
     call->msg.run = reply_update_metadata;

@@ -230,7 +230,7 @@ static void written(void *arg, enum err e, size_t failed_step, const struct coor
     if (!e) return;
     LOG_WARN("states_refused", "error=%s step=%zu path=%.*s", err_name(e), failed_step,
              STR_ARG(failed_step < r->result_count ? r->results[failed_step].path : STR_EMPTY));
-    controller_depose(be->c); /* the tables are wrong, see (3) in controller.c */
+    if (!be->c->deposed) controller_reload(be->c); /* see (3) in controller.c */
 }
 
 static void add_change(struct brokers_event *be, struct topic *t, int32_t partition, bool is_new)
@@ -242,7 +242,7 @@ static void add_change(struct brokers_event *be, struct topic *t, int32_t partit
 static void path_made(void *arg, const struct coord_result *r)
 {
     struct brokers_event *be = arg;
-    if (r->err) controller_depose(be->c);
+    if (r->err) controller_reload(be->c);
     event_call_done(be->c, &be->ev, OK);
 }
 
@@ -295,8 +295,9 @@ static void add_everything(struct controller *c, struct sending *s)
 static void tell(struct brokers_event *be)
 {
     struct controller *c = be->c;
-    /* First who is alive: a LeaderAndIsr may name brokers that its receiver has never heard of. */
-    sending_send(sending_new(c), NULL, NULL);
+    /* First who is alive: a LeaderAndIsr may name brokers that its receiver has never heard of.  A cluster of one is
+     * spared it: its first UpdateMetadata is the whole truth. */
+    if (!be->loaded || HASH_COUNT(c->brokers) > 1) sending_send(sending_new(c), NULL, NULL);
     struct sending *s = sending_new(c);
     for (size_t i = 0; i < be->change_count; i++)
         sending_add_partition(s, be->changes[i].topic, be->changes[i].partition, be->changes[i].is_new);
@@ -318,7 +319,7 @@ static enum step brokers_run(struct controller *c, struct event *ev)
     struct brokers_event *be = event_of(ev);
     if (be->fault.code) {
         controller_fail(c, &be->fault);
-        controller_depose(c);
+        controller_reload(c);
         event_end(be);
         return STEP_DONE;
     }

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "controller/controller_internal.h"
 
-enum { OFFICE_RETRY_US = 1000 * 1000 };
+enum { OFFICE_RETRY_US = 1000 * 1000, OFFICE_RETRY_CORRUPT_US = 30 * 1000 * 1000 };
 
 static void office_queue(struct controller *c);
 
@@ -45,14 +45,23 @@ static void release_office(struct controller *c)
     coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), (struct coord_to){c->opt.loop, office_released, c});
 }
 
+static void run_later(struct controller *c, int64_t wait_us)
+{
+    if (!c->stopping) loop_timer_set(c->opt.loop, &c->retry, loop_now_us(c->opt.loop) + wait_us);
+}
+
 static void leave_office(struct controller *c)
 {
-    c->deposed = false;
+    bool wrong = c->tables_wrong;
+    c->deposed = c->tables_wrong = false;
     release_office(c);
     deletion_abandon(c);
     state_clear(c);
     state_set(c, CONTROLLER_STANDBY);
-    if (!c->stopping) office_queue(c);
+    if (wrong)
+        run_later(c, OFFICE_RETRY_US); /* not at once: what went wrong may go wrong again */
+    else if (!c->stopping)
+        office_queue(c);
 }
 
 static void stopped_run(struct loop_msg *msg)
@@ -121,6 +130,11 @@ void event_call_done(struct controller *c, struct event *ev, enum err e)
 void controller_depose(struct controller *c)
 {
     c->deposed = true;
+}
+
+void controller_reload(struct controller *c)
+{
+    c->deposed = c->tables_wrong = true;
 }
 
 static void retry_fire(struct timer *t)
@@ -230,7 +244,7 @@ static void office_watch_fired(void *arg, enum coord_event event, struct str pat
     struct controller *c = arg;
     (void)event;
     (void)path;
-    if (c->stopping || c->office_queued) return; /* the event sees for itself */
+    if (c->stopping || c->office_queued || timer_is_set(&c->retry)) return; /* that looks for itself */
     if (c->state == CONTROLLER_STANDBY) {
         office_queue(c);
         return;
@@ -472,13 +486,13 @@ static void office_mark_deletions(struct office *o)
 static enum step office_failed(struct controller *c, struct office *o)
 {
     controller_fail(c, &o->fault);
-    /* A closed session does not come back; anything else may. */
-    bool retry = o->fault.code != ERR_CLOSED && o->fault.code != ERR_CORRUPT;
+    enum err e = o->fault.code;
     release_office(c);
     state_clear(c);
     state_set(c, CONTROLLER_STANDBY);
     office_end(o);
-    if (retry && !c->stopping) loop_timer_set(c->opt.loop, &c->retry, loop_now_us(c->opt.loop) + OFFICE_RETRY_US);
+    /* A closed session does not come back; anything else may. */
+    if (e != ERR_CLOSED) run_later(c, e == ERR_CORRUPT ? OFFICE_RETRY_CORRUPT_US : OFFICE_RETRY_US);
     return STEP_DONE;
 }
 
@@ -562,7 +576,8 @@ struct controller *controller_start(const struct controller_options *opt)
 {
     struct controller *c = mem_zalloc(1, sizeof *c);
     c->opt = *opt;
-    c->opt.inter_broker_listener.data = mem_strndup(opt->inter_broker_listener.data, opt->inter_broker_listener.size);
+    struct str listener = opt->inter_broker_listener;
+    if (!str_is_null(listener)) c->opt.inter_broker_listener.data = mem_strndup(listener.data, listener.size);
     list_init(&c->queue);
     c->retry.fire = retry_fire;
     office_queue(c);

@@ -73,7 +73,7 @@ struct controller_options {
     struct loop *loop;
     struct rng *rng;
     int32_t broker_id;
-    struct str inter_broker_listener;   /* security.inter.broker.protocol, inter.broker.listener.name; copied */
+    struct str inter_broker_listener;   /* inter.broker.listener.name; null: each broker's first; copied */
     int32_t partitions_default;         /* num.partitions */
     int16_t replication_factor_default; /* default.replication.factor */
     struct controller_channel channel;

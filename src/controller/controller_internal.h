@@ -9,8 +9,7 @@
 #ifndef CONTROLLER_CONTROLLER_INTERNAL_H
 #define CONTROLLER_CONTROLLER_INTERNAL_H
 
-#include <uthash.h>
-
+#include "base/hash.h"
 #include "base/list.h"
 #include "controller/assign.h"
 #include "controller/controller.h"
@@ -84,6 +83,7 @@ struct controller {
     bool running;       /* inside controller_pump(): events must not be entered from within */
     bool deposed;       /* a write met another epoch, or /controller is not ours: leave office before the next event */
     bool office_queued; /* an event that runs for office is in the queue or current */
+    bool tables_wrong;  /* with deposed: see controller_reload() */
     int64_t purged_ms;  /* when old config notifications were last removed */
     size_t messages_out;
 
@@ -101,8 +101,10 @@ void controller_pump(struct controller *c);
 void event_call_done(struct controller *c, struct event *ev, enum err e);
 /* The store's content is of no use: tells the listener and leaves office. */
 void controller_fail(struct controller *c, const struct fault *f);
-/* Leaves office as soon as the current event returns. */
+/* The office is lost: leaves it as soon as the current event returns, and runs for it again. */
 void controller_depose(struct controller *c);
+/* The store refused what the tables allowed: the same, after a while. */
+void controller_reload(struct controller *c);
 
 /* --- state.c --- */
 

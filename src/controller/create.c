@@ -259,7 +259,7 @@ static enum step create_tell(struct controller *c, struct op *op, bool new_topic
             if (clean)
                 topic_remove(c, topic);
             else
-                controller_depose(c);
+                controller_reload(c);
             continue;
         }
         LOG_INFO(new_topics ? "topic_created" : "partitions_created", "topic=%.*s partitions=%d replication=%d",

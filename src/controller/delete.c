@@ -109,7 +109,7 @@ static enum step removal_run(struct controller *c, struct event *ev)
     struct removal *rm = removal_of(ev);
     if (ev->err) {
         LOG_WARN("deletion_failed", "topic=%.*s error=%s", STR_ARG(rm->name), err_name(ev->err));
-        controller_depose(c);
+        controller_reload(c);
         removal_end(rm);
         return STEP_DONE;
     }

@@ -234,7 +234,9 @@ static void fill_live_leaders(struct message *m, struct leader_and_isr_request *
     for (const struct broker *b = c->brokers; b; b = b->hh.next) {
         const struct znode_endpoint *ep = NULL;
         for (size_t i = 0; i < b->info.endpoint_count && !ep; i++)
-            if (str_equal(b->info.endpoints[i].listener, c->opt.inter_broker_listener)) ep = &b->info.endpoints[i];
+            if (str_is_null(c->opt.inter_broker_listener) ||
+                str_equal(b->info.endpoints[i].listener, c->opt.inter_broker_listener))
+                ep = &b->info.endpoints[i];
         if (!ep) continue;
         rq->live_leaders[rq->live_leaders_count++] = (struct leader_and_isr_request_leader_and_isr_live_leader){
             .broker_id = b->id, .host_name = arena_str(&m->arena, ep->host), .port = ep->port};

@@ -93,6 +93,7 @@ void op_release(struct op *op)
 void op_topic_failed(struct op_topic *t, enum err e)
 {
     if (!t->err) t->err = e;
+    if (e == ERR_CLOSED) controller_depose(t->op->c); /* the session is over, and the office with it */
 }
 
 enum step op_event_over(struct op *op)

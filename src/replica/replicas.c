@@ -65,7 +65,6 @@ void replicas_add(struct replicas *r, struct partition *p)
     p->listed = true;
     r->all[r->all_count++] = partition_ref(p);
     pthread_mutex_unlock(&r->lock);
-    atomic_fetch_add(&p->dir->partition_count, 1);
 }
 
 void replicas_drop(struct replicas *r, struct partition *p)
@@ -114,11 +113,13 @@ const char *partition_dir_path(const struct partition *p)
     return p->dir->path;
 }
 
+/* The one with the fewest partitions, as in Kafka; the choice counts at once, so that the next one sees it. */
 struct log_dir *replicas_choose_dir(struct replicas *r)
 {
     struct log_dir *best = &r->dirs[0];
     for (size_t i = 1; i < r->dir_count; i++)
         if (atomic_load(&r->dirs[i].partition_count) < atomic_load(&best->partition_count)) best = &r->dirs[i];
+    atomic_fetch_add(&best->partition_count, 1);
     return best;
 }
 
@@ -414,6 +415,7 @@ enum err replicas_load(struct replicas *r, struct fault *f)
             *f = it->fault;
         }
         if (it->p->pl) {
+            atomic_fetch_add(&it->p->dir->partition_count, 1);
             replicas_add(r, it->p);
             found_add(r, it->p);
         } else {
