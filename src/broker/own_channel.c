@@ -1,8 +1,9 @@
 /* own_channel.c: the controller's messages to its own broker.
  *
  * Replies come in a later turn of the loop, as they would from the network: the controller relies on it.  LeaderAndIsr
- * waits until the settings of new topics are read; what is sent after it waits behind it, or the deletion of a topic
- * could overtake its creation. */
+ * waits until the settings of new topics are read.  It takes a while to apply, as StopReplica does, so the two kinds
+ * wait for each other: else the deletion of a topic could overtake its creation, and leave replicas of no topic behind.
+ */
 #include "broker/own_channel.h"
 
 #include "base/mem.h"
@@ -16,7 +17,8 @@ struct own_channel {
     struct broker_run *run;
     void (*first_metadata)(void *arg);
     void *first_metadata_arg;
-    struct list calls; /* sent and not handed over yet, in order */
+    struct list calls;           /* sent and not handed over yet, in order */
+    unsigned applying, stopping; /* handed over and not replied to */
 };
 
 /* ---- LeaderAndIsr and StopReplica, in the order in which they are sent */
@@ -32,18 +34,24 @@ struct call {
     void *arg;
 };
 
+static void hand_over(struct own_channel *ch);
+
 static void on_applied(void *arg, const struct leader_and_isr_response *response)
 {
     struct call call = *(struct call *)arg;
     mem_free(arg);
+    call.ch->applying--;
     call.leader_and_isr_reply(call.arg, OK, response);
+    hand_over(call.ch);
 }
 
 static void on_stopped(void *arg, const struct stop_replica_response *response)
 {
     struct call call = *(struct call *)arg;
     mem_free(arg);
+    call.ch->stopping--;
     call.stop_replica_reply(call.arg, OK, response);
+    hand_over(call.ch);
 }
 
 /* LeaderAndIsr.EpochDuringDelete: the whole topic goes, not only our replica (KIP-570). */
@@ -67,11 +75,13 @@ static void hand_over(struct own_channel *ch)
     struct list_node *n;
     while ((n = list_first(&ch->calls))) {
         struct call *call = CONTAINER_OF(n, struct call, node);
-        if (!call->ready) return;
+        if (!call->ready || (call->leader_and_isr ? ch->stopping : ch->applying)) return;
         list_remove(n);
         if (call->leader_and_isr) {
+            ch->applying++;
             replicas_apply(br->replicas, br->id, call->leader_and_isr, on_applied, call);
         } else {
+            ch->stopping++;
             forget_deleted(br, call->stop_replica);
             replicas_stop(br->replicas, call->stop_replica, on_stopped, call);
         }
