@@ -1,10 +1,11 @@
 /* dynamic_config.c: what is stored, look-ups, and putting a change into effect. */
-#include "broker/dynamic_config_internal.h"
+#include "broker/dynamic_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "broker/dynamic_config_internal.h"
 #include "broker/topic_settings.h"
 #include "coord/znodes.h"
 
@@ -298,7 +299,9 @@ void dynamic_config_prepare(struct dynamic_config *dc, const struct leader_and_i
     *p = (struct prepare){1, done, arg};
     for (int32_t i = 0; i < request->topic_states_count; i++) {
         struct str topic = request->topic_states[i].topic_name;
-        if (!topic_is_new(&request->topic_states[i])) continue; /* what is older was read at the start, or notified */
+        /* What is older was read at the start, or notified; but a controller that came into office between the creation
+         * and its first LeaderAndIsr does not say that the partitions are new. */
+        if (!topic_is_new(&request->topic_states[i]) && replicas_find(dc->br->replicas, topic)) continue;
         p->pending++;
         dynamic_config_refresh(dc, CONFIG_ENTITY_TOPIC, topic, prepare_one_done, p);
     }

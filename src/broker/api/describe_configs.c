@@ -73,11 +73,11 @@ static bool *wanted_entries(const resource_in *in, struct config_entries entries
     if (in->configuration_keys_count <= 0 || entries.count == 0) return NULL;
     const struct config_entry **sorted = arena_array(scratch, const struct config_entry *, entries.count);
     for (size_t i = 0; i < entries.count; i++) sorted[i] = &entries.items[i];
-    qsort(sorted, entries.count, sizeof *sorted, entry_compare);
+    qsort(sorted, entries.count, sizeof(const struct config_entry *), entry_compare);
     bool *wanted = arena_array(scratch, bool, entries.count);
     for (int32_t k = 0; k < in->configuration_keys_count; k++) {
-        const struct config_entry **found =
-            bsearch(&in->configuration_keys[k], sorted, entries.count, sizeof *sorted, key_compare);
+        const struct config_entry **found = bsearch(&in->configuration_keys[k], sorted, entries.count,
+                                                    sizeof(const struct config_entry *), key_compare);
         if (found) wanted[*found - entries.items] = true;
     }
     return wanted;
