@@ -12,6 +12,7 @@
 #include "broker/own_channel.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
+#include "controller/controller.h"
 #include "os/process.h"
 #include "os/thread.h"
 
@@ -196,6 +197,7 @@ static void free_parts(struct broker_run *run)
     drain_mailboxes(br);
     run_start_abandon(run);
     replicas_close(br->replicas, run->started, br->epoch);
+    if (br->controller) controller_free(br->controller);
     own_channel_free(br->own_channel);
     producer_ids_free(br->producer_ids);
     dynamic_config_free(br->dynamic_config);
@@ -246,7 +248,9 @@ enum err broker_run(const struct broker_env *env, struct config *config, struct 
         loop_run(broker_home(br));
         e = run->err;
     }
+    bool started = run->started;
     free_parts(run);
+    if (started) LOG_INFO("stopped", "error=%s", err_name(e));
     mem_free(run);
     return e;
 }

@@ -4,6 +4,7 @@
 #include "broker/own_channel.h"
 
 #include "base/mem.h"
+#include "broker/dynamic_config.h"
 #include "controller/controller.h"
 
 #define LOG_MODULE "broker"
@@ -18,6 +19,8 @@ struct own_channel {
 /* ---- LeaderAndIsr */
 
 struct leader_and_isr_call {
+    struct own_channel *ch;
+    const struct leader_and_isr_request *rq;
     leader_and_isr_reply_fn reply;
     void *arg;
 };
@@ -29,14 +32,21 @@ static void on_applied(void *arg, const struct leader_and_isr_response *response
     call.reply(call.arg, OK, response);
 }
 
+static void on_prepared(void *arg)
+{
+    struct leader_and_isr_call *call = arg;
+    struct broker *br = &call->ch->run->br;
+    replicas_apply(br->replicas, br->id, call->rq, on_applied, call);
+}
+
 static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leader_and_isr_request *rq,
                                 leader_and_isr_reply_fn reply, void *reply_arg)
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
     struct leader_and_isr_call *call = mem_alloc(sizeof *call);
-    *call = (struct leader_and_isr_call){reply, reply_arg};
-    replicas_apply(ch->run->br.replicas, broker_id, rq, on_applied, call);
+    *call = (struct leader_and_isr_call){ch, rq, reply, reply_arg};
+    dynamic_config_prepare(ch->run->br.dynamic_config, rq, on_prepared, call);
 }
 
 /* ---- StopReplica */
@@ -53,11 +63,21 @@ static void on_stopped(void *arg, const struct stop_replica_response *response)
     call.reply(call.arg, OK, response);
 }
 
+/* LeaderAndIsr.EpochDuringDelete: the whole topic goes, not only our replica (KIP-570). */
+static bool topic_is_deleted(const struct stop_replica_request_stop_replica_topic_state *ts)
+{
+    enum { EPOCH_DURING_DELETE = -2 };
+    return ts->partition_states_count > 0 && ts->partition_states[0].leader_epoch == EPOCH_DURING_DELETE;
+}
+
 static void send_stop_replica(void *arg, int32_t broker_id, const struct stop_replica_request *rq,
                               stop_replica_reply_fn reply, void *reply_arg)
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
+    for (int32_t i = 0; i < rq->topic_states_count; i++)
+        if (topic_is_deleted(&rq->topic_states[i]))
+            dynamic_config_forget(ch->run->br.dynamic_config, rq->topic_states[i].topic_name);
     struct stop_replica_call *call = mem_alloc(sizeof *call);
     *call = (struct stop_replica_call){reply, reply_arg};
     replicas_stop(ch->run->br.replicas, rq, on_stopped, call);
@@ -112,14 +132,6 @@ static enum kerr validate_topic(void *arg, const struct znode_config *settings, 
     return KERR_INVALID_CONFIG;
 }
 
-static void state_changed(void *arg, enum controller_state state, int32_t epoch)
-{
-    (void)arg;
-    static const char *const names[] = {
-        [CONTROLLER_STANDBY] = "standby", [CONTROLLER_LOADING] = "loading", [CONTROLLER_ACTIVE] = "active"};
-    LOG_INFO("controller_state", "state=%s epoch=%d", names[state], epoch);
-}
-
 static void controller_failed(void *arg, const struct fault *f)
 {
     struct own_channel *ch = arg;
@@ -143,7 +155,6 @@ void own_channel_open(struct own_channel **out, struct broker_run *run, void (*f
         .replication_factor_default = (int16_t)config_i64(cfg, CFG_DEFAULT_REPLICATION_FACTOR),
         .channel = {ch, send_leader_and_isr, send_update_metadata, send_stop_replica},
         .validate_topic = validate_topic,
-        .state_changed = state_changed,
         .failed = controller_failed,
         .arg = ch,
     };

@@ -52,9 +52,8 @@ void run_start_abandon(struct broker_run *run)
 
 static void step_failed(struct start *st, enum err e, const struct fault *f)
 {
-    struct broker_run *run = st->run;
+    run_fail(st->run, e, f); /* `f` may lie in `st` */
     start_free(st);
-    run_fail(run, e, f);
 }
 
 /* The common end of a coordination call. */
@@ -149,6 +148,9 @@ static void make_cluster_id(struct start *st)
     else
         uuid_format(rng_uuid(br->rng), br->cluster_id);
     struct bytes data = znode_cluster_id_encode(&st->arena, str_of(br->cluster_id));
+    const struct str parent = STR("/cluster");
+    /* Executed first; a failure shows in the next call. */
+    coord_make_paths(br->coord, &parent, 1, (struct coord_to){broker_home(br), NULL, NULL});
     coord_create(br->coord, ZNODE_CLUSTER_ID, data, 0, (struct coord_to){broker_home(br), on_cluster_id_made, st});
 }
 

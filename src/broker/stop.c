@@ -23,7 +23,6 @@ static void stop_loops(void *arg)
 static void close_coord(void *arg)
 {
     struct broker_run *run = arg;
-    run->br.controller = NULL;
     if (run->br.coord)
         coord_close(run->br.coord, broker_home(&run->br), stop_loops, run);
     else

@@ -226,9 +226,9 @@ static enum err open_metadata(struct plog *pl, const struct listing *ls, const s
 
 static enum err open_epochs(struct plog *pl, const struct listing *ls, struct fault *f)
 {
-    if (!ls->has_epochs) return plog_write_epochs(pl);
     char *path = plog_path(pl, "leader-epoch-checkpoint");
-    enum err e = epochs_read(&pl->epochs, pl->fs, path, f);
+    enum err e = ls->has_epochs ? epochs_read(&pl->epochs, pl->fs, path, f)
+                                : plog_write_plain(pl, path, NULL, 0); /* empty, as Kafka makes it */
     mem_free(path);
     return e;
 }
@@ -285,7 +285,7 @@ static enum err create_first_segment(struct plog *pl, int64_t base_offset)
     plog_add_segment(pl, seg);
     seg->created_ms = seg->modified_ms = clock_wall_ms(pl->clock);
     seg->jitter_ms = plog_next_jitter(pl);
-    pl->dir_unsynced = true;
+    pl->files_made++;
     return segment_create(seg, pl->fs, pl->dir);
 }
 
@@ -398,7 +398,7 @@ static enum err make_dir(struct plog *pl, struct listing *ls)
     enum err e = listing_read(ls, pl);
     if (e != ERR_NOT_FOUND) return e;
     e = fs_mkdir(pl->fs, pl->dir);
-    pl->parent_unsynced = pl->dir_unsynced = true;
+    pl->parent_unsynced = true;
     return e;
 }
 
@@ -422,6 +422,8 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
     int64_t known = opt->clean ? plog_end(pl) : MIN(opt->recovery_point, plog_end(pl));
     atomic_store_explicit(&pl->recovery_point, known, memory_order_relaxed);
     pl->written_behind = pl->segment_count ? active_segment(pl)->size : 0;
+    /* Thousands of idle logs keep no files open; who appends or reads opens what it needs. */
+    for (size_t i = 0; i < pl->segment_count && !e; i++) segment_close_files(pl->segments[i]);
     return e;
 }
 
@@ -444,23 +446,23 @@ enum err plog_open(struct plog **out, const struct plog_options *opt, struct fau
     return OK;
 }
 
+/* The last entry of the time index, and the producers' state, for who opens the log next. */
+static enum err close_files(struct plog *pl)
+{
+    struct segment *seg = active_segment(pl);
+    int64_t end = plog_end(pl);
+    if (index_is_open(&seg->times)) segment_index_end(seg);
+    if (pl->snapshot_offset == end || end == 0) return OK; /* written already; nothing was ever here */
+    pl->close_snapshot = seg->unsynced;
+    return plog_write_snapshot(pl, end);
+}
+
 enum err plog_close(struct plog *pl)
 {
     exclusive_begin(pl);
-    pthread_mutex_lock(&pl->lock);
-    if (index_is_open(&active_segment(pl)->times)) segment_index_end(active_segment(pl));
-    pthread_mutex_unlock(&pl->lock);
+    enum err e = close_files(pl);
     exclusive_end(pl);
-    enum err e = plog_flush(pl);
-    /* A log that never held anything needs none. */
-    if (!e && pl->snapshot_offset != plog_end(pl) && plog_end(pl) > 0) {
-        int64_t end = plog_end(pl);
-        uint8_t *data;
-        size_t size;
-        producers_snapshot_encode(pl->producers, end, &data, &size);
-        e = producers_snapshot_write(pl->fs, pl->dir, end, data, size);
-        mem_free(data);
-    }
+    if (!e) e = plog_flush(pl);
     plog_abandon(pl);
     return e;
 }

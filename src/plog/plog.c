@@ -407,7 +407,7 @@ static void after_write(struct plog *pl)
     struct segment *seg = active_segment(pl);
     save_index_tail(pl, &seg->offsets);
     save_index_tail(pl, &seg->times);
-    if (!pl->rolled && seg->size - pl->written_behind < WRITE_BEHIND_BYTES) return;
+    if (!has_closed_unsynced(pl) && seg->size - pl->written_behind < WRITE_BEHIND_BYTES) return;
     pthread_mutex_lock(&pl->lock);
     bool tell = !pl->work_wanted && pl->events.wants_work;
     pl->work_wanted |= tell;

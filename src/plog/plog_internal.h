@@ -40,8 +40,9 @@ struct plog {
     unsigned role_wanted; /* workers that wait for it */
     bool work_wanted;     /* events.behind was called, plog_work() was not yet */
     bool rolled;          /* segments closed since the last flush of closed segments */
-    bool dir_unsynced, parent_unsynced;
-    enum err failed; /* the directory failed: nothing is written any more */
+    bool parent_unsynced; /* the directory itself is new */
+    bool close_snapshot;  /* the snapshot at the end is to be synced with the last flush */
+    enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
     _Atomic int64_t start, end, recovery_point;
@@ -60,7 +61,8 @@ struct plog {
     size_t doomed_count, doomed_cap;
     uint64_t jitter_state;
 
-    uint32_t generation; /* grows when the end is cut: what was looked up before is void */
+    uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
+    uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
     uint32_t hint_next;
     struct hint hints[HINT_COUNT];
 
@@ -75,6 +77,12 @@ struct plog {
 static inline struct segment *active_segment(const struct plog *pl)
 {
     return pl->segments[pl->segment_count - 1];
+}
+
+/* A closed segment waits to be flushed.  With the writer role. */
+static inline bool has_closed_unsynced(const struct plog *pl)
+{
+    return pl->segment_count > 1 && pl->segments[pl->segment_count - 2]->unsynced;
 }
 
 /* Index of the segment with the largest base offset <= offset; 0 when there is none.  Under the lock. */

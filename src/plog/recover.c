@@ -311,6 +311,6 @@ enum err recover_log(struct plog *pl, int64_t recovery_point, struct fault *f)
     }
     if (!e && at < pl->segment_count) e = remove_behind(pl, at);
     atomic_store_explicit(&pl->end, next, memory_order_relaxed);
-    pl->rolled = true; /* closed segments among them are not known to be on the disk */
+    pl->files_made++; /* what was there before the crash may have been in memory only */
     return e;
 }

@@ -20,8 +20,9 @@ struct flush {
     struct segment **segments;  /* references, oldest first */
     size_t count, closed_count; /* the closed ones come first; the active one may follow */
     int64_t end;                /* where the recovery point goes */
+    int64_t snapshot;           /* one to be synced besides those at the segments' starts; -1: none */
+    uint32_t generation, files_made;
     bool dir, parent;
-    uint32_t generation;
 };
 
 /* Writes the entries that are still in memory. */
@@ -52,8 +53,10 @@ static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
     }
     fl->closed_count = closed - first;
     fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
+    fl->snapshot = pl->close_snapshot ? pl->snapshot_offset : -1;
     fl->generation = pl->generation;
-    fl->dir = fl->count > 0 && pl->dir_unsynced;
+    fl->files_made = pl->files_made;
+    fl->dir = fl->count > 0 && pl->files_made != pl->files_synced;
     fl->parent = fl->count > 0 && pl->parent_unsynced;
     exclusive_end(pl);
     return e;
@@ -75,11 +78,14 @@ static enum err sync_segment(struct plog *pl, struct segment *seg)
 {
     pthread_mutex_lock(&pl->lock);
     struct txnindex txns = seg->txns;
+    /* Empty ones have nothing to sync but their being there, which is the directory's. */
+    struct file *offsets = seg->offsets.written ? seg->offsets.file : NULL;
+    struct file *times = seg->times.written ? seg->times.file : NULL;
     bool snapshot = seg->snapshot_unsynced;
     pthread_mutex_unlock(&pl->lock);
     enum err e = file_sync(seg->log);
-    if (!e) e = file_sync(seg->offsets.file);
-    if (!e) e = file_sync(seg->times.file);
+    if (!e && offsets) e = file_sync(offsets);
+    if (!e && times) e = file_sync(times);
     if (!e && txns.path) e = txnindex_flush(&txns);
     if (!e && snapshot) e = sync_snapshot(pl, seg->base_offset);
     return e;
@@ -103,19 +109,17 @@ static void flush_end(const struct flush *fl, struct plog *pl)
 {
     exclusive_begin(pl);
     pthread_mutex_lock(&pl->lock);
+    bool all = fl->end == plog_end(pl);
     if (fl->generation == pl->generation) {
         for (size_t i = 0; i < fl->count; i++) {
-            struct segment *seg = fl->segments[i];
-            seg->snapshot_unsynced = false;
-            if (i < fl->closed_count || fl->end == plog_end(pl)) seg->unsynced = false;
+            fl->segments[i]->snapshot_unsynced = false;
+            if (i < fl->closed_count || all) fl->segments[i]->unsynced = false;
         }
         int64_t known = atomic_load_explicit(&pl->recovery_point, memory_order_relaxed);
         atomic_store_explicit(&pl->recovery_point, MAX(known, fl->end), memory_order_release);
-        bool rolled_on = active_segment(pl)->base_offset > fl->end;
-        if (fl->dir && !rolled_on) pl->dir_unsynced = false;
+        if (fl->dir) pl->files_synced = fl->files_made;
         if (fl->parent) pl->parent_unsynced = false;
-        pl->rolled = rolled_on;
-        if (fl->end == plog_end(pl)) pl->written_behind = active_segment(pl)->size;
+        if (all) pl->written_behind = active_segment(pl)->size;
     }
     pthread_mutex_unlock(&pl->lock);
     exclusive_end(pl);
@@ -123,17 +127,15 @@ static void flush_end(const struct flush *fl, struct plog *pl)
 
 static enum err flush_segments(struct plog *pl, bool with_active)
 {
-    struct flush fl = {0};
+    struct flush fl = {.segments = NULL};
     enum err e = flush_begin(&fl, pl, with_active);
     for (size_t i = 0; i < fl.count && !e; i++) e = sync_segment(pl, fl.segments[i]);
+    if (!e && fl.snapshot >= 0) e = sync_snapshot(pl, fl.snapshot);
     if (!e) e = sync_dirs(&fl, pl);
-    if (!e)
-        flush_end(&fl, pl);
-    else if (!plog_error_passes(e))
-        (void)plog_fail(pl, e);
+    if (!e) flush_end(&fl, pl);
     for (size_t i = 0; i < fl.count; i++) segment_unref(fl.segments[i]);
     mem_free(fl.segments);
-    return e;
+    return e && !plog_error_passes(e) ? plog_fail(pl, e) : e;
 }
 
 enum err plog_flush(struct plog *pl)
@@ -158,14 +160,18 @@ enum err plog_work(struct plog *pl)
     pthread_mutex_lock(&pl->lock);
     struct segment *seg = segment_ref(active_segment(pl));
     int64_t from = pl->written_behind, to = seg->size;
-    bool rolled = pl->rolled;
     pl->written_behind = to;
-    pl->work_wanted = false;
     pthread_mutex_unlock(&pl->lock);
+    bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
+
     if (seg->log && to > from) file_write_behind(seg->log, from, to - from);
     segment_unref(seg);
-    return rolled ? flush_segments(pl, false) : OK;
+    enum err e = closed ? flush_segments(pl, false) : OK;
+    pthread_mutex_lock(&pl->lock);
+    pl->work_wanted = false; /* what came up meanwhile, the next append tells */
+    pthread_mutex_unlock(&pl->lock);
+    return e;
 }
 
 /* ---- Deleting */
@@ -335,12 +341,12 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
     upkeep_again_at(&u, expire_ms, 0);
     enum err e = roll_idle(&u, pl);
     if (!e) e = delete_segments(&u, pl);
-    bool rolled = pl->rolled;
+    bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
 
     if (!e) e = remove_doomed(&u, pl);
-    if (!e && rolled) e = flush_segments(pl, false);
     if (e && !plog_error_passes(e)) (void)plog_fail(pl, e);
+    if (!e && closed) e = flush_segments(pl, false);
     *next_ms = u.next_ms;
     return e;
 }

@@ -90,6 +90,15 @@ enum err segment_open_indexes(struct segment *seg, struct fs *fs, const char *di
     return OK;
 }
 
+void segment_close_files(struct segment *seg)
+{
+    ASSERT(seg->offsets.tail_count == 0 && seg->times.tail_count == 0);
+    file_unref(seg->log);
+    seg->log = NULL;
+    index_close(&seg->offsets);
+    index_close(&seg->times);
+}
+
 enum err segment_open_txns(struct segment *seg, struct fs *fs, const char *dir)
 {
     if (seg->txns.path) return OK;

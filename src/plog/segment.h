@@ -69,6 +69,8 @@ MUST_USE enum err segment_create(struct segment *seg, struct fs *fs, const char 
 MUST_USE enum err segment_open_log(struct segment *seg, struct fs *fs, const char *dir);
 /* Sets `indexes_bad` when they must be made anew. */
 MUST_USE enum err segment_open_indexes(struct segment *seg, struct fs *fs, const char *dir);
+/* Closes log and indexes again; their entries must be in the files. */
+void segment_close_files(struct segment *seg);
 MUST_USE enum err segment_open_txns(struct segment *seg, struct fs *fs, const char *dir);
 
 /* Counts a batch at `pos` in: the indexes' rules.  Under the lock. */

@@ -89,9 +89,10 @@ void plog_add_segment(struct plog *pl, struct segment *seg)
     pl->segments[pl->segment_count++] = seg;
 }
 
-static void seg_mark_bad(struct plog *pl, struct segment *seg)
+static void mark_indexes_bad(struct plog *pl, struct segment *seg)
 {
     pthread_mutex_lock(&pl->lock);
+    atomic_store_explicit(&seg->index_misled, false, memory_order_relaxed);
     seg->indexes_bad = true;
     pthread_mutex_unlock(&pl->lock);
 }
@@ -99,7 +100,7 @@ static void seg_mark_bad(struct plog *pl, struct segment *seg)
 /* Works on a copy, since readers look at the original under the lock. */
 enum err segment_ensure_open(struct plog *pl, struct segment *seg)
 {
-    if (atomic_exchange_explicit(&seg->index_misled, false, memory_order_relaxed)) seg_mark_bad(pl, seg);
+    if (UNLIKELY(atomic_load_explicit(&seg->index_misled, memory_order_relaxed))) mark_indexes_bad(pl, seg);
     if (seg->log && index_is_open(&seg->offsets) && index_is_open(&seg->times) && !seg->indexes_bad) return OK;
     pthread_mutex_lock(&pl->lock);
     int64_t interval_bytes = pl->config.index_interval_bytes;
@@ -173,7 +174,7 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     plog_add_segment(pl, seg);
     pl->snapshot_offset = base_offset;
     pl->written_behind = 0;
-    pl->rolled = pl->dir_unsynced = true;
+    pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
     return OK;
 }

@@ -146,7 +146,7 @@ static enum err cut_all(struct plog *pl, int64_t offset)
     struct segment *last = pl->segments[0];
     pl->segments[0] = fresh;
     pl->size = 0;
-    pl->dir_unsynced = true;
+    pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
     if (!e) e = segment_remove_files(pl->fs, pl->dir, last->base_offset, "");
     segment_unref(last);

@@ -65,7 +65,6 @@ void replicas_add(struct replicas *r, struct partition *p)
     p->listed = true;
     r->all[r->all_count++] = partition_ref(p);
     pthread_mutex_unlock(&r->lock);
-    atomic_fetch_add(&p->dir->partition_count, 1);
 }
 
 void replicas_drop(struct replicas *r, struct partition *p)
@@ -114,11 +113,13 @@ const char *partition_dir_path(const struct partition *p)
     return p->dir->path;
 }
 
+/* The one with the fewest partitions, as in Kafka; the choice counts at once, so that the next one sees it. */
 struct log_dir *replicas_choose_dir(struct replicas *r)
 {
     struct log_dir *best = &r->dirs[0];
     for (size_t i = 1; i < r->dir_count; i++)
         if (atomic_load(&r->dirs[i].partition_count) < atomic_load(&best->partition_count)) best = &r->dirs[i];
+    atomic_fetch_add(&best->partition_count, 1);
     return best;
 }
 
@@ -310,11 +311,13 @@ static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *
     struct fs *fs = ld->r->opt.fs;
     ld->dir = d;
     int64_t broker_epoch;
-    enum err e = clean_shutdown_read(&broker_epoch, fs, d->path);
+    char *file = mem_printf("%s/" CLEAN_SHUTDOWN, d->path);
+    enum err e = clean_shutdown_read(&broker_epoch, fs, file);
+    mem_free(file);
     if (e && e != ERR_NOT_FOUND)
         return fault_set(f, e, "%s/" CLEAN_SHUTDOWN " cannot be read: %s.", d->path, err_text(e));
     d->clean = e == OK;
-    char *file = mem_printf("%s/" CHECKPOINT_RECOVERY_POINT, d->path);
+    file = mem_printf("%s/" CHECKPOINT_RECOVERY_POINT, d->path);
     e = checkpoint_read(&d->recovery_points, fs, file, f);
     mem_free(file);
     if (e) return e;
@@ -412,6 +415,7 @@ enum err replicas_load(struct replicas *r, struct fault *f)
             *f = it->fault;
         }
         if (it->p->pl) {
+            atomic_fetch_add(&it->p->dir->partition_count, 1);
             replicas_add(r, it->p);
             found_add(r, it->p);
         } else {
@@ -541,7 +545,11 @@ static void close_cleanly(struct replicas *r, int64_t broker_epoch)
         e = replicas_write_checkpoints(r, (enum chore_kind)kind);
     enum err ce = close_logs(r);
     if (!e) e = ce;
-    for (size_t i = 0; i < r->dir_count && !e; i++) e = clean_shutdown_write(broker_epoch, r->opt.fs, r->dirs[i].path);
+    for (size_t i = 0; i < r->dir_count && !e; i++) {
+        char *file = mem_printf("%s/" CLEAN_SHUTDOWN, r->dirs[i].path);
+        e = clean_shutdown_write(broker_epoch, r->opt.fs, file);
+        mem_free(file);
+    }
     if (e) LOG_ERROR("shutdown_unclean", "error=%s reason=\"see above; the next start will recover\"", err_name(e));
 }
 

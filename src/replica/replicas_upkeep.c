@@ -216,6 +216,8 @@ void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms)
 void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
+    for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
+    loop_timer_cancel(r->opt.home, &r->doomed_timer);
     struct list_node *n;
     while ((n = list_pop_front(&r->doomed))) {
         struct doomed *d = CONTAINER_OF(n, struct doomed, node);

@@ -57,7 +57,7 @@ static void check_topic(struct request *rq, const asked_topic *asked, const stru
         int64_t offset = asked->partitions[i].offset;
         struct partition *p;
         enum kerr kerr = check(rq, asked->name, o->partition_index, &offset, &p);
-        o->error_code = kerr;
+        o->error_code = (int16_t)kerr;
         if (!kerr) op->deletions[op->count++] = (struct deletion){partition_ref(p), offset, o};
     }
 }
@@ -92,7 +92,7 @@ static void delete_all(struct request *rq)
         struct deletion *d = &op->deletions[i];
         enum err e = partition_raise_start(d->p, d->offset);
         if (e)
-            d->out->error_code = kerr_of(e);
+            d->out->error_code = (int16_t)kerr_of(e);
         else
             d->out->low_watermark = plog_start(d->p->pl);
         partition_unref(d->p); /* here, since the last one closes files */

@@ -48,7 +48,7 @@ static void describe_partition(struct request *rq, struct str topic, answer_part
     struct located at;
     enum kerr kerr = locate_replica(rq->broker, topic, UUID_ZERO, out->partition_index, &at);
     if (!kerr && !atomic_load(&at.partition->online)) kerr = KERR_KAFKA_STORAGE_ERROR;
-    out->error_code = kerr;
+    out->error_code = (int16_t)kerr;
     if (kerr) return;
     struct producer_list list = {.arena = &rq->arena};
     plog_each_producer(at.partition->pl, add_producer, &list);
@@ -70,7 +70,7 @@ static void describe_topic(struct request *rq, const asked_topic *asked, const s
         *p = describe_producers_response_partition_response_default;
         p->partition_index = asked->partition_indexes[i];
         if (fault) {
-            p->error_code = fault;
+            p->error_code = (int16_t)fault;
             p->error_message = message;
         } else if (named[i].again) {
             /* Kafka answers each; but a small request must not make an answer without bounds. */

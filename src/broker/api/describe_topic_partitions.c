@@ -145,7 +145,7 @@ static void refuse(struct request *rq, enum kerr kerr)
     for (int32_t i = 0; i < in->topics_count; i++) {
         answer_topic *t = add_topic(out, in->topics[i].name);
         t->topic_authorized_operations = INT32_MIN;
-        t->error_code = kerr;
+        t->error_code = (int16_t)kerr;
     }
 }
 

@@ -112,7 +112,7 @@ static void answer_latest(struct request *rq, struct partition *p, answer_partit
 {
     enum kerr fault = end_fault(rq, p);
     if (fault)
-        out->error_code = fault;
+        out->error_code = (int16_t)fault;
     else
         found(rq, out, -1, visible_end(rq->in, p), atomic_load(&p->leader_epoch));
 }
@@ -150,7 +150,7 @@ static void answer_partition_of(struct request *rq, struct str topic, const aske
     }
     struct partition *p;
     enum kerr kerr = find_asked(rq, topic, asked, &p);
-    out->error_code = kerr;
+    out->error_code = (int16_t)kerr;
     if (kerr) return;
     switch (asked->timestamp) {
     case AT_LATEST: answer_latest(rq, p, out); return;
@@ -183,11 +183,11 @@ static void look_up_all(struct request *rq)
         int32_t epoch = -1;
         enum err e = look_up(l, &offset, &timestamp, &epoch);
         if (e)
-            l->out->error_code = kerr_of(e);
+            l->out->error_code = (int16_t)kerr_of(e);
         else if (offset >= 0)
             found(rq, l->out, timestamp, offset, epoch);
         else
-            l->out->error_code = l->if_missing;
+            l->out->error_code = (int16_t)l->if_missing;
         partition_unref(l->p); /* here, since the last one closes files */
     }
 }

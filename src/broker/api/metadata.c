@@ -63,7 +63,7 @@ static void fill_partition(struct request *rq, answer_partition *out, const stru
     }
     if (!api_endpoint(metadata_cluster(rq->broker->metadata), p->leader, listener)) {
         out->leader_id = -1;
-        out->error_code = leader_fault(rq, p->leader);
+        out->error_code = (int16_t)leader_fault(rq, p->leader);
         return;
     }
     out->leader_id = p->leader;
@@ -123,7 +123,7 @@ static void answer_by_name(struct request *rq, const struct metadata_op *op, str
             fill_topic(rq, t, view, listener);
         } else {
             t->name = name;
-            t->error_code = verdict;
+            t->error_code = (int16_t)verdict;
             t->is_internal = topic_is_internal(name);
         }
     }
@@ -195,14 +195,14 @@ static void answer_refusal(struct request *rq, enum kerr kerr)
 {
     const struct metadata_request *in = rq->in;
     struct metadata_response *out = rq->out;
-    out->error_code = kerr;
+    out->error_code = (int16_t)kerr;
     out->topics = arena_array(&rq->arena, answer_topic, (size_t)in->topics_count);
     for (int32_t i = 0; i < in->topics_count; i++) {
         answer_topic *t = &out->topics[out->topics_count++];
         *t = metadata_response_metadata_response_topic_default;
         t->name = str_is_null(in->topics[i].name) ? STR_EMPTY : in->topics[i].name;
         t->topic_id = in->topics[i].topic_id;
-        t->error_code = kerr;
+        t->error_code = (int16_t)kerr;
     }
 }
 

@@ -21,7 +21,7 @@ static void fill_topic(struct request *rq, answer_topic *out, const asked_topic 
         p->partition = a->partition;
         struct located at;
         enum kerr kerr = locate_leader(rq->broker, asked->topic, UUID_ZERO, a->partition, a->current_leader_epoch, &at);
-        p->error_code = kerr;
+        p->error_code = (int16_t)kerr;
         if (!kerr) plog_epoch_end(at.partition->pl, a->leader_epoch, &p->leader_epoch, &p->end_offset);
     }
 }

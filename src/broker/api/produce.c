@@ -8,6 +8,7 @@
 #include "wire/gen/produce.h"
 
 enum { ACKS_ALL = -1, ACKS_NONE = 0, ACKS_LEADER = 1 };
+enum { VERSION_ZSTD = 7, VERSION_BY_TOPIC_ID = 13 };
 /* What a compressed batch may unfold to when its records must be looked at. */
 enum { DECOMPRESSED_BYTES_MAX = 256 << 20 };
 
@@ -131,10 +132,13 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
     a->size = data->records.bytes.size;
     struct batch_verdict v;
     batch_check(&v, &a->info, a->data, a->size, &rules, &rq->arena);
-    if (!v.kerr && a->info.attributes & BATCH_TRANSACTIONAL) {
+    if (!v.kerr && a->info.attributes & BATCH_TRANSACTIONAL)
         v = (struct batch_verdict){.kerr = KERR_INVALID_TXN_STATE,
                                    .message = "Transactions are not served by this broker."};
-    }
+    /* KIP-110: consumers of that client's age could not read it. */
+    if (!v.kerr && batch_codec(&a->info) == CODEC_ZSTD && rq->version < VERSION_ZSTD)
+        v = (struct batch_verdict){.kerr = KERR_UNSUPPORTED_COMPRESSION_TYPE,
+                                   .message = "Produce requests with zstd compression need version 7 or later."};
     if (v.kerr) {
         part_fail_records(rq, part, &v);
         partition_unref(part->p);
@@ -151,12 +155,13 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
 static void produce_check(struct request *rq, struct produce *p)
 {
     const struct produce_request *in = rq->in;
+    bool by_id = rq->version >= VERSION_BY_TOPIC_ID;
     bool acks_ok = in->acks >= ACKS_ALL && in->acks <= ACKS_LEADER;
     struct produce_part *part = p->parts;
     for (int32_t t = 0; t < in->topic_data_count; t++)
         for (int32_t i = 0; i < in->topic_data[t].partition_data_count; i++, part++)
             if (acks_ok)
-                check_part(rq, part, in->topic_data[t].name, in->topic_data[t].topic_id,
+                check_part(rq, part, by_id ? STR_NULL : in->topic_data[t].name, in->topic_data[t].topic_id,
                            &in->topic_data[t].partition_data[i]);
             else
                 part_fail(part, KERR_INVALID_REQUIRED_ACKS, NULL);
