@@ -73,8 +73,7 @@ static void batch_run(struct embedded *s, struct list *calls, struct list *out)
     if (!e) s->sweep = false;
     while (!t->failed && !list_is_empty(calls))
         batch_call(s, CONTAINER_OF(list_pop_front(calls), struct coord_call, delivery.link), out);
-    if (!t->failed) e = sqlite_table_commit(t, s->tree.zxid == zxid ? -1 : s->tree.zxid);
-    if (!t->failed) return;
+    if (!t->failed && sqlite_table_commit(t, s->tree.zxid == zxid ? -1 : s->tree.zxid) == OK) return;
     sqlite_table_rollback(t);
     s->tree.zxid = zxid;
     s->sweep = sweep;

@@ -53,15 +53,15 @@ struct sqlite_table {
 };
 
 /* Takes the connection over.  An SQLite result code. */
-MUST_USE int sqlite_table_open(struct sqlite_table *t, sqlite3 *db, const char *file);
+MUST_USE int sqlite_table_open(struct sqlite_table *s, sqlite3 *db, const char *file);
 /* Closes the connection too. */
-void sqlite_table_close(struct sqlite_table *t);
+void sqlite_table_close(struct sqlite_table *s);
 
 /* One transaction; failed is false at its begin. */
-MUST_USE enum err sqlite_table_begin(struct sqlite_table *t);
+MUST_USE enum err sqlite_table_begin(struct sqlite_table *s);
 /* `zxid` -1: nothing was changed. */
-MUST_USE enum err sqlite_table_commit(struct sqlite_table *t, int64_t zxid);
-void sqlite_table_rollback(struct sqlite_table *t);
+MUST_USE enum err sqlite_table_commit(struct sqlite_table *s, int64_t zxid);
+void sqlite_table_rollback(struct sqlite_table *s);
 
 /* What an SQLite result code means, with an explanation. */
 enum err sqlite_fault(struct fault *f, sqlite3 *db, const char *file, int rc);
