@@ -23,11 +23,8 @@ import org.apache.kafka.common.utils.Exit;
 public final class ToolServer {
     /** What a tool throws out of its main() when it wants to exit. */
     static final class ToolExit extends Error {
-        final int status;
-
         ToolExit(int status) {
             super("exit " + status, null, false, false);
-            this.status = status;
         }
     }
 
@@ -46,6 +43,9 @@ public final class ToolServer {
         }
     }
 
+    /** The status a tool wanted to exit with first: some catch what exit() throws and exit again, as failed. */
+    private static volatile int firstExit;
+
     private ToolServer() {
     }
 
@@ -57,6 +57,9 @@ public final class ToolServer {
         System.setOut(new PrintStream(out, true));
         System.setErr(new PrintStream(err, true));
         Exit.Procedure toException = (status, message) -> {
+            if (firstExit < 0) {
+                firstExit = status;
+            }
             throw new ToolExit(status);
         };
         Exit.setExitProcedure(toException);
@@ -82,12 +85,13 @@ public final class ToolServer {
     }
 
     private static int run(String tool, String[] arguments) {
+        firstExit = -1;
         try {
             Class.forName(tool).getMethod("main", String[].class).invoke(null, (Object) arguments);
             return 0;
         } catch (InvocationTargetException e) {
-            if (e.getCause() instanceof ToolExit exit) {
-                return exit.status;
+            if (e.getCause() instanceof ToolExit) {
+                return firstExit;
             }
             e.getCause().printStackTrace();
             return 1;
