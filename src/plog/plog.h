@@ -1,0 +1,177 @@
+/* plog.h: one partition's log, an ordered run of segments on disk in Kafka 3.9's format.
+ *
+ * Appends combine (DESIGN section 4): plog_append() checks the producer's sequence, assigns offsets and queues the
+ * batch under the lock; whoever finds no write in progress writes all queued batches with one call and completes them.
+ * Nobody waits: each append's `done` is called once, by whichever thread wrote it, outside the lock.
+ *
+ * Thread: any loop may call what is not marked otherwise; `lock` guards the fields and is never held across a wait for
+ * the disk.  Calls marked "worker" may wait for the disk.  Invariants stand at the top of plog.c. */
+#ifndef PLOG_PLOG_H
+#define PLOG_PLOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/uuid.h"
+#include "os/clock.h"
+#include "os/fs.h"
+#include "wire/batch.h"
+#include "wire/kerr.h"
+
+struct plog;
+
+/* What the topic's configuration says; plog_reconfigure() swaps it while the log is used.  -1: no limit. */
+struct plog_config {
+    int64_t segment_bytes; /* segment.bytes */
+    int64_t segment_ms;    /* segment.ms, less a random part of segment_jitter_ms a segment */
+    int64_t segment_jitter_ms;
+    int64_t segment_index_bytes; /* segment.index.bytes: a full index rolls the segment */
+    int64_t index_interval_bytes;
+    int64_t retention_ms, retention_bytes;
+    bool cleanup_delete, cleanup_compact;
+    bool log_append_time; /* message.timestamp.type */
+    int64_t flush_messages, flush_ms;
+    int64_t file_delete_delay_ms; /* a deleted segment keeps its files, renamed .deleted, this long */
+    int64_t producer_expiration_ms;
+};
+
+struct plog_events {
+    void *arg;
+    /* The published end moved to `end`; called by the thread that wrote, outside the lock, before the appends' done. */
+    void (*advanced)(void *arg, int64_t end);
+    /* The directory failed (I/O error, read-only): nothing more is written.  Once. */
+    void (*failed)(void *arg, enum err e);
+};
+
+struct plog_options {
+    struct fs *fs;
+    struct clock *clock;
+    uint64_t jitter_seed;
+    const char *dir;        /* <log dir>/<topic>-<partition>; made when missing */
+    int64_t recovery_point; /* everything below is known to be on disk (recovery-point-offset-checkpoint) */
+    int64_t log_start;      /* from log-start-offset-checkpoint; 0 when not there */
+    bool clean;             /* the directory was shut down cleanly: no scan */
+    struct uuid topic_id;   /* written to partition.metadata when made; zero: take the file's */
+    struct plog_config config;
+    struct plog_events events;
+};
+
+/* Opens the log, cutting what an unclean stop left torn.  Worker.  Close with plog_close(). */
+MUST_USE enum err plog_open(struct plog **out, const struct plog_options *opt, struct fault *f);
+/* Flushes everything, writes the producer snapshot, trims the indexes.  No append may be in progress.  Worker. */
+MUST_USE enum err plog_close(struct plog *pl);
+/* Closes without flushing (after a failure, or before the directory is removed).  Worker. */
+void plog_abandon(struct plog *pl);
+
+void plog_reconfigure(struct plog *pl, const struct plog_config *config);
+
+struct uuid plog_topic_id(const struct plog *pl);
+/* First offset that readers may ask for; the published end (next offset to be read by others).  No lock. */
+int64_t plog_start(const struct plog *pl);
+int64_t plog_end(const struct plog *pl);
+/* First offset not known to be on disk. */
+int64_t plog_recovery_point(struct plog *pl);
+/* First offset of the earliest transaction still open, or the end.  Last stable offset = min(this, high watermark). */
+int64_t plog_first_unstable(struct plog *pl);
+/* Bytes of all segments. */
+int64_t plog_size(struct plog *pl);
+/* Largest timestamp and its offset over the log; -1, -1 when empty.  May scan one segment's tail.  Worker. */
+MUST_USE enum err plog_max_timestamp(struct plog *pl, int64_t *timestamp, int64_t *offset);
+
+/* ---- Appending */
+
+enum append_origin {
+    APPEND_CLIENT,      /* one batch; producer sequences are checked */
+    APPEND_COORDINATOR, /* written by this broker itself (offsets, transaction markers) */
+    APPEND_REPLICA      /* batches that carry their offsets and epochs already; several in a row */
+};
+
+/* One append, embedded in what asked for it; zeroed, then filled in by the caller. */
+struct append {
+    /* in */
+    struct buf *buf; /* where the bytes lie; the log takes its own reference until done */
+    uint8_t *data;   /* checked batches (wire/batch.h); headers are patched in place */
+    size_t size;
+    struct batch_info info; /* of the first batch, from batch_check() */
+    enum append_origin origin;
+    int32_t leader_epoch;
+    int64_t now_ms; /* wall clock; LogAppendTime and producer expiry go by it */
+    void (*done)(struct append *a);
+
+    /* out, when done is called */
+    enum kerr kerr; /* also DUPLICATE: answered as success with the first write's offset */
+    int64_t base_offset, last_offset;
+    int64_t log_append_time_ms; /* -1 with CreateTime */
+    int64_t log_start;
+
+    /* the log's own */
+    struct append *next;
+};
+
+/* Queues, and writes unless another thread is writing.  `done` may be called before this returns. */
+void plog_append(struct plog *pl, struct append *a);
+
+/* ---- Reading */
+
+/* A run of bytes in one segment.  Holds the file until plog_slice_release(). */
+struct plog_slice {
+    struct file *file; /* NULL: nothing there yet */
+    int64_t pos;
+    size_t size;
+    int64_t start_offset; /* base offset of the first batch in it, <= the offset asked for */
+};
+
+/* Batches from the one that holds `offset` on, up to `below` (exclusive; a batch boundary), about `bytes_max` bytes: it
+ * ends at a batch boundary where one is known, and holds at least the whole first batch when `whole_first` or when the
+ * first batch fits.  ERR_RANGE: outside [start, end].  offset == end or == below: OK with nothing.
+ * ERR_AGAIN when `nowait` and the needed index or header is not in the page cache: ask again on a worker. */
+MUST_USE enum err plog_read(struct plog *pl, int64_t offset, int64_t below, size_t bytes_max, bool whole_first,
+                            bool nowait, struct plog_slice *out);
+void plog_slice_release(struct plog_slice *s);
+
+/* Aborted transactions that overlap [from, to), for read_committed (KIP-98). `each` is called in order of first offset.
+ */
+struct aborted_txn {
+    int64_t producer_id, first_offset, last_offset, last_stable_offset;
+};
+MUST_USE enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
+                                    void (*each)(void *arg, const struct aborted_txn *txn), void *arg);
+
+/* The first record at or after `timestamp` below `below`: its offset, timestamp and leader epoch; *offset = -1 when
+ * there is none.  Worker. */
+MUST_USE enum err plog_find_time(struct plog *pl, int64_t timestamp, int64_t below, int64_t *offset, int64_t *found_ms,
+                                 int32_t *leader_epoch);
+
+/* KIP-101: the largest epoch <= `epoch` in the log and where it ends; *found = -1 and *end = -1 when there is none. */
+void plog_epoch_end(struct plog *pl, int32_t epoch, int32_t *found, int64_t *end);
+/* Epoch of the batch at the log's end; -1 when the log is empty. */
+int32_t plog_last_epoch(struct plog *pl);
+/* The epoch that holds `offset`; -1 when unknown. */
+int32_t plog_epoch_of(struct plog *pl, int64_t offset);
+/* A new leader's epoch starts at the log's end (leader-epoch-checkpoint).  Worker. */
+MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch);
+
+/* ---- Upkeep, all worker */
+
+MUST_USE enum err plog_flush(struct plog *pl);
+/* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
+MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
+/* Cuts the log's end down to `offset` (follower truncation). */
+MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
+/* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
+ * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.
+ * *next_ms: wall clock when there may be something to do again; INT64_MAX for "not by time alone". */
+MUST_USE enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *next_ms);
+
+/* Producers with state here, for DescribeProducers. */
+struct producer_view {
+    int64_t producer_id, last_timestamp_ms, txn_start_offset; /* -1: no open transaction */
+    int32_t last_sequence, coordinator_epoch;
+    int16_t producer_epoch;
+};
+void plog_each_producer(struct plog *pl, void (*each)(void *arg, const struct producer_view *p), void *arg);
+
+#endif
