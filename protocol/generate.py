@@ -19,7 +19,7 @@ C_KEYWORDS = set("""auto break case char const continue default do double else e
 long register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool
 true false""".split())
 
-# type: (enum constant, C type, bytes on the wire if fixed)
+# A type of the schemas: its enum constant, its C type, its bytes on the wire if fixed.
 SCALARS = {
     "bool": ("WIRE_BOOL", "bool", 1),
     "int8": ("WIRE_INT8", "int8_t", 1),

@@ -54,7 +54,7 @@ void arena_fini(struct arena *a)
 
 static void *take(struct arena *a, size_t size)
 {
-    if (size > (size_t)(a->end - a->at)) {
+    if (!a->blocks || size > (size_t)(a->end - a->at)) {
         size_t last = a->blocks ? a->blocks->size : BLOCK_SIZE_MIN / 2;
         size_t room = MAX(size, MIN(last * 2, (size_t)1 << 20));
         struct arena_block *b = mem_alloc(sizeof *b + room);

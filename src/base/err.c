@@ -66,7 +66,7 @@ enum err err_of_errno(int errnum)
     return ERR_IO;
 }
 
-enum err fault_set(struct fault *f, enum err code, const char *fmt, ...)
+enum err(fault_set)(struct fault *f, enum err code, const char *fmt, ...)
 {
     if (!f) return code;
     f->code = code;

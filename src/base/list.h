@@ -39,6 +39,15 @@ static inline void list_push_back(struct list *l, struct list_node *n)
     l->head.prev = n;
 }
 
+/* `after` may be the head. */
+static inline void list_insert_after(struct list_node *after, struct list_node *n)
+{
+    n->prev = after;
+    n->next = after->next;
+    after->next->prev = n;
+    after->next = n;
+}
+
 /* Out of whichever list it is in; a node in none stays so. */
 static inline void list_remove(struct list_node *n)
 {

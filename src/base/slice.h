@@ -52,6 +52,7 @@ static inline bool str_is(struct str s, const char *zero_terminated)
 /* Byte order, for sorting; null sorts first. */
 static inline int str_compare(struct str a, struct str b)
 {
+    if (!a.data || !b.data) return (a.data != NULL) - (b.data != NULL);
     size_t n = MIN(a.size, b.size);
     int c = n ? memcmp(a.data, b.data, n) : 0;
     if (c) return c;

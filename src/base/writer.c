@@ -25,7 +25,7 @@ static void reserve(struct writer *w, size_t more)
     size_t need = w->size + more;
     if (w->buf && need <= w->buf->cap) return;
     struct buf *next = buf_new(w->pool, w->buf ? MAX(need, w->buf->cap * 2) : MAX(need, (size_t)FIRST_SIZE));
-    if (w->size) memcpy(next->data, w->buf->data, w->size);
+    if (w->buf) memcpy(next->data, w->buf->data, w->size);
     buf_unref(w->buf);
     w->buf = next;
 }

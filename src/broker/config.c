@@ -6,7 +6,7 @@
  * Defaults that differ from Kafka's:
  * - log.dir is /tmp/barnabas-logs, so that a stray directory of a Kafka is never opened by accident.
  * - num.io.threads is the number of CPUs: our loops are not a pool behind network threads. */
-#include "broker/config_internal.h"
+#include "broker/config.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "broker/config_internal.h"
 
 /* ---- Faults and notices ---- */
 
@@ -25,7 +26,9 @@ enum err config_fault(const struct config *cfg, struct fault *f, enum err code, 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    for (size_t i = 0; i < config_map_count(cfg->fixed); i++) {
+    bool dynamic =
+        (cfg->cluster && config_map_get(cfg->cluster, key)) || (cfg->broker && config_map_get(cfg->broker, key));
+    for (size_t i = 0; !dynamic && i < config_map_count(cfg->fixed); i++) {
         const struct config_pair *p = config_map_at(cfg->fixed, i);
         if (strcmp(p->name, key) != 0) continue;
         if (!p->line) return fault_set(f, code, "--override %s: %s", key, text);
@@ -208,6 +211,7 @@ static const char *dynamic_refusal(enum config_dynamic d)
     case DYNAMIC_READ_ONLY: return "the stored value is ignored: the key cannot be changed dynamically";
     case DYNAMIC_NEEDS_LISTENER: return "the stored value is ignored: the key needs the prefix of a listener";
     case DYNAMIC_NEEDS_BROKER: return "the stored value is ignored: the key can be set for single brokers only";
+    case DYNAMIC_PASSWORD: return "the stored value is ignored: passwords are not read from dynamic configuration yet";
     }
     UNREACHABLE();
 }

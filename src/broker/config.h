@@ -24,6 +24,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/slice.h"
+#include "wire/security.h"
 
 /* ---- Rows ---- */
 
@@ -191,9 +192,6 @@ int32_t config_broker_id(const struct config *cfg, int32_t stored);
 /* log.dirs, else log.dir; never empty. */
 struct config_list config_log_dirs(const struct config *cfg);
 
-/* Kafka's numbers. */
-enum security_protocol { SECURITY_PLAINTEXT, SECURITY_SSL, SECURITY_SASL_PLAINTEXT, SECURITY_SASL_SSL };
-
 struct listener {
     const char *name; /* in capitals */
     enum security_protocol protocol;
@@ -276,7 +274,7 @@ void topic_config_build(struct topic_config *out, const struct config *cfg, cons
                         struct fault *f);
 
 /* What Kafka demands of a topic's overrides before it stores them, in its words: known names, values in bounds, values
- * that go together.  For CreateTopics, and called by config_alter_topic(). */
+ * that go together.  config_alter_topic() calls it; what comes from a peer goes there, as it bounds sizes too. */
 MUST_USE enum err topic_config_check(const struct config *cfg, const struct config_map *overrides, struct fault *f);
 
 /* ---- DescribeConfigs ---- */
@@ -304,7 +302,8 @@ struct config_entries {
     size_t count;
 };
 
-/* All entries, in order of the names, made in `a`.  They also lend from `cfg` and `overrides`. */
+/* All entries, in order of the names (topic overrides that have no row come last), made in `a`.  They also lend from
+ * `cfg` and `overrides`. */
 struct config_entries config_describe_broker(const struct config *cfg, struct arena *a);
 /* The cluster-wide dynamic values (resource type broker, empty name). */
 struct config_entries config_describe_cluster(const struct config *cfg, struct arena *a);

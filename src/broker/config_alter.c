@@ -5,6 +5,8 @@
  * LogConfig. */
 #include "broker/config_internal.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -26,54 +28,85 @@ static bool is_listener_secret(enum config_key key)
     return false;
 }
 
+/* A listener's limits, which may be the same on all brokers. */
+static bool is_cluster_listener_key(int key)
+{
+    return key == CFG_MAX_CONNECTIONS || key == CFG_MAX_CONNECTION_CREATION_RATE || key == CFG_NUM_NETWORK_THREADS;
+}
+
 enum config_dynamic config_dynamic_allowed(const char *name, enum config_source scope)
 {
-    bool for_all = scope == CONFIG_FROM_DYNAMIC_CLUSTER;
-    if (config_is_listener_key(name)) {
-        int base = config_broker_find_prefixed(name);
-        bool cluster =
-            base == CFG_MAX_CONNECTIONS || base == CFG_MAX_CONNECTION_CREATION_RATE || base == CFG_NUM_NETWORK_THREADS;
-        return for_all && !cluster ? DYNAMIC_NEEDS_BROKER : DYNAMIC_OK;
+    bool for_all = scope == CONFIG_FROM_DYNAMIC_CLUSTER, of_listener = config_is_listener_key(name);
+    int key = config_broker_find_prefixed(name);
+    const struct config_row *row = key < 0 ? NULL : &config_broker_rows[key];
+    if (row && !of_listener) {
+        if (row->update == READ_ONLY || row->update == HIDDEN) return DYNAMIC_READ_ONLY;
+        if (is_listener_secret((enum config_key)key)) return DYNAMIC_NEEDS_LISTENER;
     }
-    int key = config_broker_find(name);
-    if (key < 0) return DYNAMIC_OK; /* Kafka lets keys of plugins through */
-    const struct config_row *row = &config_broker_rows[key];
-    if (row->update == READ_ONLY || row->update == HIDDEN) return DYNAMIC_READ_ONLY;
-    if (is_listener_secret((enum config_key)key)) return DYNAMIC_NEEDS_LISTENER;
-    return for_all && row->update == PER_BROKER ? DYNAMIC_NEEDS_BROKER : DYNAMIC_OK;
+    bool per_broker = of_listener ? !is_cluster_listener_key(key) : row && row->update == PER_BROKER;
+    if (for_all && per_broker) return DYNAMIC_NEEDS_BROKER;
+    /* Kafka stores passwords encrypted; until we can, none goes into the store, nor do we take its cipher for one. */
+    if (row && row->type == CONFIG_PASSWORD) return DYNAMIC_PASSWORD;
+    return DYNAMIC_OK; /* also what has no row: Kafka lets keys of plugins through */
 }
 
 /* ---- The operations ---- */
 
-static enum config_verdict check_shape(const struct config_change *changes, size_t count, struct fault *f)
+enum { CONFIG_CHANGES_MAX = 1000, CONFIG_STORED_BYTES_MAX = 512 * 1024 };
+
+static int name_compare(const void *a, const void *b)
 {
-    for (size_t i = 0; i < count; i++) {
-        const struct config_change *c = &changes[i];
-        enum err e = OK;
-        if (c->op < CONFIG_SET || c->op > CONFIG_SUBTRACT)
-            e = fault_set(f, ERR_INVALID, "Unknown operations type %d", c->op);
-        else if (str_is_null(c->name) || c->name.size == 0 || memchr(c->name.data, 0, c->name.size))
-            e = fault_set(f, ERR_INVALID, "A config name is missing or malformed");
-        else if (c->op != CONFIG_DELETE && str_is_null(c->value))
-            e = fault_set(f, ERR_INVALID, "Null value not supported for : %.*s", STR_ARG(c->name));
-        else if (c->value.size > 0 && memchr(c->value.data, 0, c->value.size))
-            e = fault_set(f, ERR_INVALID, "The value of %.*s has a zero byte", STR_ARG(c->name));
-        if (e) return CONFIG_BAD_REQUEST;
-    }
-    /* The names go through a map, so that a long list of them costs no quadratic comparison. */
-    struct config_map *seen = config_map_new();
-    for (size_t i = 0; i < count; i++) config_map_set(seen, changes[i].name, STR_EMPTY);
-    bool twice = config_map_count(seen) < count;
-    config_map_free(seen);
-    if (twice) (void)fault_set(f, ERR_INVALID, "Error due to duplicate config keys");
-    return twice ? CONFIG_BAD_REQUEST : CONFIG_ACCEPTED;
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static bool list_has(struct config_list list, const char *item)
+/* One change as it came. */
+static enum err check_change(const struct config_change *c, struct fault *f)
 {
-    for (size_t i = 0; i < list.count; i++)
-        if (strcmp(list.items[i], item) == 0) return true;
-    return false;
+    if (c->op < CONFIG_SET || c->op > CONFIG_SUBTRACT)
+        return fault_set(f, ERR_INVALID, "Unknown operations type %d", c->op);
+    if (str_is_null(c->name) || c->name.size == 0 || memchr(c->name.data, 0, c->name.size))
+        return fault_set(f, ERR_INVALID, "A config name is missing or malformed");
+    if (c->name.size > CONFIG_STORED_BYTES_MAX || c->value.size > CONFIG_STORED_BYTES_MAX)
+        return fault_set(f, ERR_TOO_BIG, "A config name or value is longer than %d bytes", CONFIG_STORED_BYTES_MAX);
+    if (c->op != CONFIG_DELETE && str_is_null(c->value))
+        return fault_set(f, ERR_INVALID, "Null value not supported for : %.*s", STR_ARG(c->name));
+    if (c->value.size > 0 && memchr(c->value.data, 0, c->value.size))
+        return fault_set(f, ERR_INVALID, "The value of %.*s has a zero byte", STR_ARG(c->name));
+    return OK;
+}
+
+static enum err check_shape(const struct config_change *changes, size_t count, struct fault *f)
+{
+    if (count > CONFIG_CHANGES_MAX)
+        return fault_set(f, ERR_TOO_BIG, "More than %d config keys in one resource", CONFIG_CHANGES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        enum err e = check_change(&changes[i], f);
+        if (e) return e;
+    }
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    const char **names = arena_array(&a, const char *, count);
+    for (size_t i = 0; i < count; i++) names[i] = arena_str(&a, changes[i].name).data;
+    if (count) qsort(names, count, sizeof *names, name_compare);
+    bool twice = false;
+    for (size_t i = 1; i < count; i++) twice = twice || strcmp(names[i - 1], names[i]) == 0;
+    arena_fini(&a);
+    return twice ? fault_set(f, ERR_INVALID, "Error due to duplicate config keys") : OK;
+}
+
+/* Whether the list, sorted by name_compare, has the item. */
+static bool list_has(const char *const *sorted, size_t count, const char *item)
+{
+    return count && bsearch(&item, sorted, count, sizeof *sorted, name_compare);
+}
+
+static const char *const *sorted_copy(struct config_list list, struct arena *a)
+{
+    const char **copy = arena_array(a, const char *, list.count);
+    if (!list.count) return copy;
+    memcpy(copy, list.items, list.count * sizeof *copy);
+    qsort(copy, list.count, sizeof *copy, name_compare);
+    return copy;
 }
 
 /* The old list with the new elements behind it, or without them. */
@@ -81,18 +114,32 @@ static void change_list(struct config_map *m, const struct config_row *row, cons
 {
     struct arena a;
     arena_init(&a, SIZE_MAX);
+    bool append = c->op == CONFIG_APPEND;
     const char *old = config_map_get(m, row->name);
     struct config_list had = config_split(str_of(old ? old : row->default_text), &a);
     struct config_list given = config_split(c->value, &a);
-    struct str text = STR_EMPTY;
+    const char *const *had_sorted = sorted_copy(had, &a), *const *given_sorted = sorted_copy(given, &a);
+    const char **items = arena_array(&a, const char *, had.count + given.count);
+    size_t n = 0;
     for (size_t i = 0; i < had.count; i++)
-        if (c->op == CONFIG_APPEND || !list_has(given, had.items[i]))
-            text = arena_printf(&a, "%s%s%s", text.data, text.size ? "," : "", had.items[i]);
-    for (size_t i = 0; c->op == CONFIG_APPEND && i < given.count; i++)
-        if (!list_has(had, given.items[i]))
-            text = arena_printf(&a, "%s%s%s", text.data, text.size ? "," : "", given.items[i]);
-    config_map_set(m, str_of(row->name), text);
+        if (append || !list_has(given_sorted, given.count, had.items[i])) items[n++] = had.items[i];
+    for (size_t i = 0; append && i < given.count; i++)
+        if (!list_has(had_sorted, had.count, given.items[i])) items[n++] = given.items[i];
+    config_map_set(m, str_of(row->name), str_of(config_join((struct config_list){items, n}, &a)));
     arena_fini(&a);
+}
+
+/* What is stored ends up in one node of the coordination store, which takes a megabyte. */
+static enum err check_size(const struct config_map *m, struct fault *f)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < config_map_count(m); i++) {
+        const struct config_pair *p = config_map_at(m, i);
+        bytes += strlen(p->name) + strlen(p->value);
+    }
+    return bytes <= CONFIG_STORED_BYTES_MAX
+               ? OK
+               : fault_set(f, ERR_TOO_BIG, "The configuration would be larger than %d bytes", CONFIG_STORED_BYTES_MAX);
 }
 
 static enum config_verdict apply(struct config_map *m, const struct config_change *changes, size_t count, bool topic,
@@ -130,10 +177,10 @@ static enum config_verdict apply(struct config_map *m, const struct config_chang
 static enum config_verdict changed(struct config_map **out, const struct config_map *old,
                                    const struct config_change *changes, size_t count, bool topic, struct fault *f)
 {
-    enum config_verdict v = check_shape(changes, count, f);
-    if (v != CONFIG_ACCEPTED) return v;
+    if (check_shape(changes, count, f) != OK) return CONFIG_BAD_REQUEST;
     struct config_map *m = old ? config_map_copy(old) : config_map_new();
-    v = apply(m, changes, count, topic, f);
+    enum config_verdict v = apply(m, changes, count, topic, f);
+    if (v == CONFIG_ACCEPTED && check_size(m, f) != OK) v = CONFIG_BAD_REQUEST;
     if (v == CONFIG_ACCEPTED)
         *out = m;
     else
@@ -215,6 +262,7 @@ static enum err check_names(const struct config_map *m, enum config_source scope
     if (!e)
         e = refuse_all(m, scope, DYNAMIC_NEEDS_BROKER,
                        "Cannot update these configs at default cluster level, broker id must be specified", f);
+    if (!e) e = refuse_all(m, scope, DYNAMIC_PASSWORD, "Passwords cannot be kept in dynamic configuration yet", f);
     return e;
 }
 

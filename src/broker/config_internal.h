@@ -86,6 +86,8 @@ struct config_value config_value_default(const struct config_row *row, struct ar
 struct str config_trim(struct str s);
 /* Splits at commas, trims, drops what is empty. */
 struct config_list config_split(struct str s, struct arena *a);
+/* The elements with commas between them. */
+const char *config_join(struct config_list list, struct arena *a);
 /* What the rule allows, for the documentation; empty for anything. */
 struct str config_rule_text(const struct config_row *row, struct arena *a);
 
@@ -134,7 +136,7 @@ MUST_USE enum err config_check(struct config *cfg, struct fault *f);
 
 /* ---- Dynamic values (config_alter.c) ---- */
 
-enum config_dynamic { DYNAMIC_OK, DYNAMIC_READ_ONLY, DYNAMIC_NEEDS_LISTENER, DYNAMIC_NEEDS_BROKER };
+enum config_dynamic { DYNAMIC_OK, DYNAMIC_READ_ONLY, DYNAMIC_NEEDS_LISTENER, DYNAMIC_NEEDS_BROKER, DYNAMIC_PASSWORD };
 /* Whether this broker key may be set in this dynamic layer. */
 enum config_dynamic config_dynamic_allowed(const char *name, enum config_source scope);
 

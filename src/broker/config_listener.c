@@ -11,21 +11,6 @@
 #include <string.h>
 #include <strings.h>
 
-static const char *const protocol_names[] = {
-    [SECURITY_PLAINTEXT] = "PLAINTEXT",
-    [SECURITY_SSL] = "SSL",
-    [SECURITY_SASL_PLAINTEXT] = "SASL_PLAINTEXT",
-    [SECURITY_SASL_SSL] = "SASL_SSL",
-};
-
-/* -1 when it is none. */
-static int protocol_parse(struct str s)
-{
-    for (size_t i = 0; i < ARRAY_COUNT(protocol_names); i++)
-        if (s.size == strlen(protocol_names[i]) && strncasecmp(s.data, protocol_names[i], s.size) == 0) return (int)i;
-    return -1;
-}
-
 static const char *upper(struct str s, struct arena *a)
 {
     struct str copy = arena_str(a, s);
@@ -51,8 +36,9 @@ static enum err map_protocol(const struct config *cfg, const char *name, enum se
             continue;
         }
         struct str mapped = config_trim((struct str){pairs.items[i], (size_t)(colon - pairs.items[i])});
-        int protocol = protocol_parse(config_trim(str_of(colon + 1)));
-        if (protocol < 0)
+        struct str wanted = str_of(upper(config_trim(str_of(colon + 1)), &scratch));
+        int16_t protocol;
+        if (!security_protocol_parse(wanted, &protocol))
             e = config_fault(cfg, f, ERR_INVALID, key, "Invalid security protocol `%.50s` defined in %s", colon + 1,
                              key);
         else if (mapped.size == strlen(name) && strncasecmp(mapped.data, name, mapped.size) == 0)
@@ -60,13 +46,14 @@ static enum err map_protocol(const struct config *cfg, const char *name, enum se
     }
     arena_fini(&scratch);
     if (e) return e;
+    const char *where = cfg->sources[CFG_LISTENERS] != CONFIG_FROM_DEFAULT ? "listeners" : key;
     if (found < 0)
-        return config_fault(cfg, f, ERR_INVALID, "listeners", "No security protocol defined for listener %s in %s",
-                            name, key);
+        return config_fault(cfg, f, ERR_INVALID, where, "No security protocol defined for listener %s in %s", name,
+                            key);
     if (found != SECURITY_PLAINTEXT)
-        return config_fault(cfg, f, ERR_UNSUPPORTED, "listeners",
+        return config_fault(cfg, f, ERR_UNSUPPORTED, where,
                             "Listener %s uses the security protocol %s, which is not supported yet: only PLAINTEXT is",
-                            name, protocol_names[found]);
+                            name, security_protocol_name((int16_t)found));
     *out = (enum security_protocol)found;
     return OK;
 }

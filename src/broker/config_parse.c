@@ -75,7 +75,7 @@ static bool take_logical(struct str *rest, struct text *out, int *line, int *fir
             s.data++;
             s.size--;
         }
-        if (!continued) {
+        if (out->size == 0) { /* also behind a line that was only a backslash */
             if (s.size == 0 || s.data[0] == '#' || s.data[0] == '!') continue;
             *first = *line;
         }
@@ -85,7 +85,7 @@ static bool take_logical(struct str *rest, struct text *out, int *line, int *fir
         text_add(out, s.data, s.size - continued);
         if (!continued) return true;
     }
-    return continued; /* the file ends in a backslash */
+    return out->size > 0; /* the file ends in a backslash */
 }
 
 static int hex4(const char *s, size_t size)

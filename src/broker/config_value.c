@@ -56,8 +56,7 @@ struct config_list config_split(struct str s, struct arena *a)
     return split(s, false, a);
 }
 
-/* The elements with commas between them. */
-static const char *join(struct config_list list, struct arena *a)
+const char *config_join(struct config_list list, struct arena *a)
 {
     size_t size = 1;
     for (size_t i = 0; i < list.count; i++) size += strlen(list.items[i]) + 1;
@@ -109,7 +108,7 @@ static const char *parse_type(struct config_value *v, enum config_type type, con
     case CONFIG_DOUBLE: return parse_double(text, &v->f64) ? NULL : "Not a number of type DOUBLE";
     case CONFIG_LIST:
         v->list = *text ? split(str_of(text), true, a) : (struct config_list){NULL, 0};
-        v->text = join(v->list, a);
+        v->text = config_join(v->list, a);
         return NULL;
     case CONFIG_STRING:
     case CONFIG_CLASS:

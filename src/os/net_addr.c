@@ -125,12 +125,11 @@ static struct net_addr wildcard(uint16_t port)
 
 static enum err err_of_resolver(int code)
 {
-    switch (code) {
-    case EAI_AGAIN: return ERR_TIMEOUT;
-    case EAI_MEMORY: return ERR_TOO_MANY;
-    case EAI_SYSTEM: return err_of_errno(errno);
-    default: return ERR_NOT_FOUND;
-    }
+    enum err e = ERR_NOT_FOUND;
+    if (code == EAI_AGAIN) e = ERR_TIMEOUT;
+    if (code == EAI_MEMORY) e = ERR_TOO_MANY;
+    if (code == EAI_SYSTEM) e = err_of_errno(errno);
+    return e ? e : ERR_IO; /* errno may have been left at 0: a failure must not read as success */
 }
 
 /* Adds the list's addresses of one family, each once. */

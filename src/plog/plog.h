@@ -44,6 +44,9 @@ struct plog_events {
     void (*advanced)(void *arg, int64_t end);
     /* The directory failed (I/O error, read-only): nothing more is written.  Once. */
     void (*failed)(void *arg, enum err e);
+    /* There is something for a worker to do: call plog_work() there.  Once until that has been called; by the thread
+     * that wrote, outside the lock.  NULL: nobody listens; plog_retain() and plog_flush() do the part that matters. */
+    void (*wants_work)(void *arg);
 };
 
 struct plog_options {
@@ -61,7 +64,8 @@ struct plog_options {
 
 /* Opens the log, cutting what an unclean stop left torn.  Worker.  Close with plog_close(). */
 MUST_USE enum err plog_open(struct plog **out, const struct plog_options *opt, struct fault *f);
-/* Flushes everything, writes the producer snapshot, trims the indexes.  No append may be in progress.  Worker. */
+/* Flushes everything and writes the producer snapshot; frees the log, also when it fails.  No append may be in progress.
+ * Worker. */
 MUST_USE enum err plog_close(struct plog *pl);
 /* Closes without flushing (after a failure, or before the directory is removed).  Worker. */
 void plog_abandon(struct plog *pl);
@@ -74,8 +78,11 @@ int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
 /* First offset not known to be on disk. */
 int64_t plog_recovery_point(struct plog *pl);
-/* First offset of the earliest transaction still open, or the end.  Last stable offset = min(this, high watermark). */
+/* First offset of the earliest transaction still open (or whose marker is not replicated), or the end.  Last stable
+ * offset = min(this, high watermark). */
 int64_t plog_first_unstable(struct plog *pl);
+/* Everything below `high_watermark` is replicated: ended transactions below it no longer count as unstable.  Cheap. */
+void plog_replicated(struct plog *pl, int64_t high_watermark);
 /* Bytes of all segments. */
 int64_t plog_size(struct plog *pl);
 /* Largest timestamp and its offset over the log; -1, -1 when empty.  May scan one segment's tail.  Worker. */
@@ -109,6 +116,7 @@ struct append {
 
     /* the log's own */
     struct append *next;
+    int64_t max_timestamp;
 };
 
 /* Queues, and writes unless another thread is writing.  `done` may be called before this returns. */
@@ -156,7 +164,13 @@ MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch);
 
 /* ---- Upkeep, all worker */
 
+/* Writes everything published to the disk; then the recovery point is the end that was. */
 MUST_USE enum err plog_flush(struct plog *pl);
+/* True when flush.messages or flush.ms asks for plog_flush() now; with flush.messages an append may be acknowledged
+ * only after it.  Any thread, no lock, cheap. */
+bool plog_flush_due(struct plog *pl, int64_t now_ms);
+/* What events.wants_work asks for: flushes segments that were closed, starts write-back of what was appended. */
+MUST_USE enum err plog_work(struct plog *pl);
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation). */

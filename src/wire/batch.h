@@ -11,6 +11,7 @@
 #include "base/reader.h"
 #include "base/slice.h"
 #include "base/writer.h"
+#include "wire/compress.h"
 #include "wire/kerr.h"
 
 /* Where things are in a batch. */
@@ -42,8 +43,6 @@ enum batch_attributes {
     BATCH_DELETE_HORIZON = 0x40
 };
 
-enum codec { CODEC_NONE, CODEC_GZIP, CODEC_SNAPPY, CODEC_LZ4, CODEC_ZSTD, CODEC_COUNT };
-
 /* A batch's header. */
 struct batch_info {
     int64_t base_offset;
@@ -71,10 +70,12 @@ static inline int64_t batch_last_offset(const struct batch_info *b)
 /* Reads a header of at least BATCH_HEADER_SIZE bytes.  Checks nothing but that the length field is sane
  * (ERR_CORRUPT: size below the header's or above `size_max`) and the magic is 2 (ERR_UNSUPPORTED for 0 and 1). */
 MUST_USE enum err batch_parse_header(struct batch_info *out, const uint8_t *data, int64_t size_max);
-/* CRC32C over the batch (CPU instruction where there is one). */
+/* CRC32C (Castagnoli), by CPU instruction where there is one. */
+uint32_t crc32c(const uint8_t *data, size_t size);
+/* CRC32C over the part of the batch that its CRC field covers. */
 uint32_t batch_crc(const uint8_t *data, size_t size);
 MUST_USE bool batch_crc_ok(const uint8_t *data, const struct batch_info *info);
-/* Patches what the broker decides; only _set_timestamp needs a new CRC, and makes it. */
+/* Patches what the broker decides; only _set_append_time needs a new CRC, and makes it. */
 void batch_set_offset(uint8_t *data, int64_t base_offset);
 void batch_set_leader_epoch(uint8_t *data, int32_t leader_epoch);
 void batch_set_append_time(uint8_t *data, size_t size, int64_t time_ms);
@@ -105,8 +106,10 @@ struct batch_verdict {
 
 /* Checks the one batch that a Produce carries for a partition: exactly one, v2, CRC, counts, no control bit, sane
  * producer fields, size, timestamps.  Uncompressed records are walked one by one; compressed ones only where the rules
- * need it (keys on compacted topics, per-record timestamps cannot be told from the header).  Fills *info on success. */
-void batch_check(struct batch_verdict *out, struct batch_info *info, const uint8_t *data, size_t size,
+ * need it (keys on compacted topics, per-record timestamps cannot be told from the header).  Fills *info on success.
+ * Where the records were looked at and topic has CreateTime, a wrong max timestamp in the header is put right in place,
+ * with a new CRC, as Kafka does: a lie there would spoil the time index. */
+void batch_check(struct batch_verdict *out, struct batch_info *info, uint8_t *data, size_t size,
                  const struct batch_rules *rules, struct arena *arena);
 
 /* ---- Records */
@@ -136,19 +139,31 @@ MUST_USE enum err record_iter_next(struct record_iter *it, struct record *out);
 MUST_USE enum err record_next_header(struct record *rec, struct record_header *out);
 void record_iter_fini(struct record_iter *it);
 
+/* ---- Transaction markers: control batches with one record (KIP-98) */
+
+struct txn_marker {
+    bool commit; /* else abort */
+    int32_t coordinator_epoch;
+    int64_t timestamp;
+};
+/* Reads the marker of a control batch.  ERR_NOT_FOUND: no record left (cleaned away) or another kind of control record;
+ * ERR_CORRUPT. */
+MUST_USE enum err batch_read_marker(struct txn_marker *out, const uint8_t *data, size_t size);
+
 /* ---- Building */
 
 /* Builds one batch record by record: the coordinators' writes, tests, the client. */
 struct batch_builder {
     struct writer records;
-    struct batch_info info;
-    int16_t attributes;
+    struct batch_info info; /* attributes as given; set producer fields and base offset before finishing */
 };
 void batch_builder_init(struct batch_builder *bb, struct buf_pool *pool, int16_t attributes, int64_t base_timestamp);
 void batch_builder_add(struct batch_builder *bb, int64_t timestamp, struct bytes key, struct bytes value,
                        const struct record_header *headers, int32_t header_count);
 /* Appends the finished batch (compressed as the attributes say) to `out`; info's producer fields are taken as set. */
 MUST_USE enum err batch_builder_finish(struct batch_builder *bb, struct writer *out);
+/* Adds the record of a transaction marker; the attributes must say control and transactional. */
+void batch_builder_add_marker(struct batch_builder *bb, const struct txn_marker *marker);
 void batch_builder_fini(struct batch_builder *bb);
 
 #endif

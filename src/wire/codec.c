@@ -1,7 +1,7 @@
 /* codec.c: the interpreter that decodes and encodes every message.
  *
  * Both directions walk a struct's fields in wire order and ask one bit of each: is it in line in this version?  What is
- * tagged comes after them, in flexible versions.  The depth of recursion is the depth of the schemas, at most five.
+ * tagged comes after them, in flexible versions.  The depth of recursion is the depth of the schemas, at most six.
  *
  * WHAT ALWAYS HOLDS WHILE DECODING
  * (1) Nothing is read past reader.end; a tagged value sees no further than its own size.

@@ -37,7 +37,7 @@ static inline void golden_row(char *text, int line, golden_visit visit, void *ar
     snprintf(schema, sizeof schema, "%s%s", g.name, suffix);
     g.schema = wire_schema_find(schema);
     ASSERT(g.schema);
-    g.version = (int16_t)atoi(columns[3]);
+    g.version = (int16_t)strtol(columns[3], NULL, 10);
     g.size = strlen(columns[6]) / 2;
     g.data = mem_alloc(g.size);
     for (size_t i = 0; i < g.size; i++)

@@ -1,0 +1,352 @@
+/* Produce (key 0): append to each partition, answer when `acks` is met. */
+#include "base/mem.h"
+#include "broker/api/handlers.h"
+#include "broker/api/leader_hint.h"
+#include "broker/api/locate.h"
+#include "broker/broker.h"
+#include "wire/batch.h"
+#include "wire/gen/produce.h"
+
+enum { ACKS_ALL = -1, ACKS_NONE = 0, ACKS_LEADER = 1 };
+enum { VERSION_ZSTD = 7, VERSION_BY_TOPIC_ID = 13 };
+/* What a compressed batch may unfold to when its records must be looked at. */
+enum { DECOMPRESSED_BYTES_MAX = 256 << 20 };
+
+typedef struct produce_request_partition_produce_data partition_data;
+typedef struct produce_response_partition_produce_response partition_response;
+
+struct produce_part {
+    struct append append;
+    struct partition_waiter waiter;
+    struct produce *produce;
+    struct partition *p; /* a reference; NULL when refused before */
+    partition_response *out;
+    bool appended;
+};
+
+struct produce {
+    struct request *rq;
+    enum { PRODUCE_CHECK, PRODUCE_APPEND, PRODUCE_FLUSH, PRODUCE_REPLICATE } stage;
+    int16_t acks;
+    struct produce_part *parts;
+    int32_t count;
+    _Atomic int32_t appends_pending; /* one more while they are being started */
+    bool waiting;
+};
+
+/* ---- Answers */
+
+static void part_fail(struct produce_part *part, enum kerr kerr, const char *message)
+{
+    part->out->error_code = (int16_t)kerr;
+    part->out->base_offset = -1;
+    part->out->log_append_time_ms = -1;
+    part->out->log_start_offset = -1;
+    if (message) part->out->error_message = str_of(message);
+}
+
+static void part_fail_records(struct request *rq, struct produce_part *part, const struct batch_verdict *v)
+{
+    part_fail(part, v->kerr, v->message);
+    part->out->record_errors =
+        arena_array(&rq->arena, struct produce_response_batch_index_and_error_message, (size_t)v->error_count);
+    part->out->record_errors_count = v->error_count;
+    for (int32_t i = 0; i < v->error_count; i++) {
+        part->out->record_errors[i].batch_index = v->errors[i].index;
+        part->out->record_errors[i].batch_index_error_message = str_of(v->errors[i].message);
+    }
+}
+
+/* The answer's skeleton in the request's order; every partition has its place before anything is appended. */
+static void produce_prepare(struct request *rq, struct produce *p)
+{
+    const struct produce_request *in = rq->in;
+    struct produce_response *out = rq->out;
+    p->rq = rq;
+    p->acks = in->acks;
+    out->responses =
+        arena_array(&rq->arena, struct produce_response_topic_produce_response, (size_t)MAX(in->topic_data_count, 0));
+    for (int32_t t = 0; t < in->topic_data_count; t++) p->count += MAX(in->topic_data[t].partition_data_count, 0);
+    p->parts = arena_array(&rq->arena, struct produce_part, (size_t)p->count);
+    struct produce_part *part = p->parts;
+    for (int32_t t = 0; t < in->topic_data_count; t++) {
+        struct produce_response_topic_produce_response *to = &out->responses[out->responses_count++];
+        *to = produce_response_topic_produce_response_default;
+        to->name = in->topic_data[t].name;
+        to->topic_id = in->topic_data[t].topic_id;
+        int32_t n = MAX(in->topic_data[t].partition_data_count, 0);
+        to->partition_responses = arena_array(&rq->arena, partition_response, (size_t)n);
+        to->partition_responses_count = n;
+        for (int32_t i = 0; i < n; i++, part++) {
+            part->produce = p;
+            part->out = &to->partition_responses[i];
+            *part->out = produce_response_partition_produce_response_default;
+            part->out->index = in->topic_data[t].partition_data[i].index;
+        }
+    }
+}
+
+/* ---- Checks */
+
+static enum kerr check_partition(struct request *rq, struct produce_part *part, const struct topic_replicas **topic,
+                                 struct str name, struct uuid id, int32_t index)
+{
+    if (!str_is_null(name) && topic_is_internal(name)) return KERR_INVALID_TOPIC_EXCEPTION;
+    struct located at;
+    enum kerr kerr = locate_leader(rq->broker, name, id, index, -1, &at);
+    if (kerr) return kerr;
+    const struct topic_settings *settings = topic_settings(at.topic);
+    if (part->produce->acks == ACKS_ALL && atomic_load(&at.partition->isr_count) < settings->min_insync_replicas)
+        return KERR_NOT_ENOUGH_REPLICAS;
+    part->p = partition_ref(at.partition);
+    *topic = at.topic;
+    return KERR_NONE;
+}
+
+/* One partition: exists, led here, well-formed, allowed.  Nothing is written yet. */
+static void check_part(struct request *rq, struct produce_part *part, struct str name, struct uuid id,
+                       const partition_data *data)
+{
+    const struct topic_replicas *topic;
+    enum kerr kerr = check_partition(rq, part, &topic, name, id, data->index);
+    if (kerr) {
+        part_fail(part, kerr, NULL);
+        struct leader_hint hint = leader_hint_of(rq, name, id, data->index, kerr);
+        part->out->current_leader.leader_id = hint.leader;
+        part->out->current_leader.leader_epoch = hint.leader_epoch;
+        return;
+    }
+    const struct topic_settings *settings = topic_settings(topic);
+    const struct batch_rules rules = {
+        .size_max = settings->max_message_bytes,
+        .compacted = settings->log.cleanup_compact,
+        .log_append_time = settings->log.log_append_time,
+        .now_ms = clock_wall_ms(rq->broker->clock),
+        .timestamp_before_max_ms = settings->timestamp_before_max_ms,
+        .timestamp_after_max_ms = settings->timestamp_after_max_ms,
+        .decompressed_max = DECOMPRESSED_BYTES_MAX,
+    };
+    struct append *a = &part->append;
+    /* The frame is ours: the log patches offset and epoch in place. */
+    a->data = (uint8_t *)(uintptr_t)data->records.bytes.data;
+    a->size = data->records.bytes.size;
+    struct batch_verdict v;
+    batch_check(&v, &a->info, a->data, a->size, &rules, &rq->arena);
+    if (!v.kerr && a->info.attributes & BATCH_TRANSACTIONAL)
+        v = (struct batch_verdict){.kerr = KERR_INVALID_TXN_STATE,
+                                   .message = "Transactions are not served by this broker."};
+    /* KIP-110: consumers of that client's age could not read it. */
+    if (!v.kerr && batch_codec(&a->info) == CODEC_ZSTD && rq->version < VERSION_ZSTD)
+        v = (struct batch_verdict){.kerr = KERR_UNSUPPORTED_COMPRESSION_TYPE,
+                                   .message = "Produce requests with zstd compression need version 7 or later."};
+    if (v.kerr) {
+        part_fail_records(rq, part, &v);
+        partition_unref(part->p);
+        part->p = NULL;
+        return;
+    }
+    a->buf = rq->frame;
+    a->origin = APPEND_CLIENT;
+    a->leader_epoch = atomic_load(&part->p->leader_epoch);
+    a->now_ms = rules.now_ms;
+}
+
+/* One bad partition spoils no other. */
+static void produce_check(struct request *rq, struct produce *p)
+{
+    const struct produce_request *in = rq->in;
+    bool by_id = rq->version >= VERSION_BY_TOPIC_ID;
+    bool acks_ok = in->acks >= ACKS_ALL && in->acks <= ACKS_LEADER;
+    struct produce_part *part = p->parts;
+    for (int32_t t = 0; t < in->topic_data_count; t++)
+        for (int32_t i = 0; i < in->topic_data[t].partition_data_count; i++, part++)
+            if (acks_ok)
+                check_part(rq, part, by_id ? STR_NULL : in->topic_data[t].name, in->topic_data[t].topic_id,
+                           &in->topic_data[t].partition_data[i]);
+            else
+                part_fail(part, KERR_INVALID_REQUIRED_ACKS, NULL);
+}
+
+/* ---- Appending */
+
+static void append_done(struct append *a)
+{
+    struct produce *p = CONTAINER_OF(a, struct produce_part, append)->produce;
+    if (atomic_fetch_sub(&p->appends_pending, 1) == 1) request_wake(p->rq);
+}
+
+static void produce_start_appends(struct produce *p)
+{
+    atomic_init(&p->appends_pending, 1);
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (!part->p) continue;
+        part->append.done = append_done;
+        atomic_fetch_add(&p->appends_pending, 1);
+        plog_append(part->p->pl, &part->append);
+    }
+}
+
+static void produce_collect_appends(struct produce *p)
+{
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (!part->p) continue;
+        const struct append *a = &part->append;
+        /* A duplicate was written before: the client learns where. */
+        if (a->kerr && a->kerr != KERR_DUPLICATE_SEQUENCE_NUMBER) {
+            part_fail(part, a->kerr, NULL);
+            continue;
+        }
+        part->appended = true;
+        part->out->base_offset = a->base_offset;
+        part->out->log_append_time_ms = a->log_append_time_ms;
+        part->out->log_start_offset = a->log_start;
+    }
+}
+
+/* ---- flush.messages: acknowledged only when it is on the disk */
+
+static bool produce_flush_is_due(struct request *rq, const struct produce *p)
+{
+    int64_t now_ms = clock_wall_ms(rq->broker->clock);
+    for (int32_t i = 0; i < p->count; i++)
+        if (p->parts[i].appended && plog_flush_due(p->parts[i].p->pl, now_ms)) return true;
+    return false;
+}
+
+/* On a worker. */
+static void produce_flush(struct request *rq)
+{
+    struct produce *p = rq->op;
+    int64_t now_ms = clock_wall_ms(rq->broker->clock);
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (!part->appended || !plog_flush_due(part->p->pl, now_ms)) continue;
+        if (plog_flush(part->p->pl)) part_fail(part, KERR_KAFKA_STORAGE_ERROR, NULL);
+    }
+}
+
+/* ---- acks=all */
+
+static void waiter_wake(struct partition_waiter *w)
+{
+    request_wake(CONTAINER_OF(w, struct produce_part, waiter)->produce->rq);
+}
+
+static bool part_is_settled(const struct produce_part *part)
+{
+    if (!part->appended || part->out->error_code) return true;
+    return partition_high_watermark(part->p) > part->append.last_offset;
+}
+
+static bool produce_all_replicated(struct produce *p)
+{
+    bool all = true;
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (part_is_settled(part)) continue;
+        /* It is in our log, but who leads now decides what becomes of it. */
+        enum kerr kerr = partition_check_leader(part->p, -1);
+        if (kerr)
+            part_fail(part, kerr, NULL);
+        else
+            all = false;
+    }
+    return all;
+}
+
+static void produce_wait(struct request *rq, struct produce *p)
+{
+    const struct produce_request *in = rq->in;
+    p->waiting = true;
+    request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->timeout_ms * 1000);
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (part_is_settled(part)) continue;
+        part->waiter.wake = waiter_wake;
+        partition_wait(part->p, &part->waiter);
+    }
+}
+
+static void produce_fail_unreplicated(struct produce *p, enum kerr kerr)
+{
+    for (int32_t i = 0; i < p->count; i++)
+        if (!part_is_settled(&p->parts[i])) part_fail(&p->parts[i], kerr, NULL);
+}
+
+/* ---- The end */
+
+static void add_endpoints(struct request *rq, struct produce *p)
+{
+    struct produce_response *out = rq->out;
+    struct leader_hint *hints = NULL;
+    int32_t count = 0;
+    for (int32_t i = 0; i < p->count; i++) {
+        const partition_response *pr = p->parts[i].out;
+        if (pr->current_leader.leader_id < 0) continue;
+        if (!hints) hints = arena_array(&rq->arena, struct leader_hint, (size_t)p->count);
+        hints[count++] = (struct leader_hint){pr->current_leader.leader_id, pr->current_leader.leader_epoch};
+    }
+    if (!count) return;
+    int32_t n;
+    struct hint_endpoint *list = leader_hint_endpoints(rq, hints, count, &n);
+    out->node_endpoints = arena_array(&rq->arena, struct produce_response_node_endpoint, (size_t)n);
+    out->node_endpoints_count = n;
+    for (int32_t i = 0; i < n; i++)
+        out->node_endpoints[i] = (struct produce_response_node_endpoint){
+            .node_id = list[i].id, .host = list[i].host, .port = list[i].port, .rack = list[i].rack};
+}
+
+static enum step produce_finish(struct request *rq, struct produce *p)
+{
+    bool failed = false;
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        failed |= part->out->error_code != KERR_NONE;
+        if (!part->p) continue;
+        partition_unwait(part->p, &part->waiter);
+        partition_unref(part->p);
+    }
+    /* With acks=0 there is no answer to put an error in: closing tells the client to look again (as Kafka does). */
+    if (p->acks == ACKS_NONE) return failed ? DONE_CLOSE : DONE_NO_REPLY;
+    if (failed) add_endpoints(rq, p);
+    return DONE;
+}
+
+enum step produce_handle(struct request *rq)
+{
+    struct produce *p = REQUEST_OP(rq, struct produce);
+    switch (p->stage) {
+    case PRODUCE_CHECK: /* per partition: exists, led here, well-formed, allowed */
+        produce_prepare(rq, p);
+        produce_check(rq, p);
+        p->stage = PRODUCE_APPEND;
+        produce_start_appends(p); /* queued at each partition; uncontended ones are written when this returns */
+        if (atomic_fetch_sub(&p->appends_pending, 1) > 1) return WAIT;
+        FALLTHROUGH;
+    case PRODUCE_APPEND: /* woken when the last append is complete */
+        if (atomic_load(&p->appends_pending) > 0) return WAIT;
+        produce_collect_appends(p);
+        p->stage = PRODUCE_FLUSH;
+        if (produce_flush_is_due(rq, p)) {
+            request_offload(rq, produce_flush);
+            return WAIT;
+        }
+        FALLTHROUGH;
+    case PRODUCE_FLUSH: /* woken when it is on the disk, where flush.messages asks for that */
+        if (p->acks != ACKS_ALL) return produce_finish(rq, p);
+        p->stage = PRODUCE_REPLICATE;
+        FALLTHROUGH;
+    case PRODUCE_REPLICATE: /* woken when a high watermark moves, or at the deadline */
+        if (produce_all_replicated(p)) return produce_finish(rq, p);
+        if (!p->waiting) {
+            produce_wait(rq, p);
+            if (produce_all_replicated(p)) return produce_finish(rq, p);
+        }
+        if (!rq->expired && !rq->cancelled) return WAIT;
+        produce_fail_unreplicated(p, KERR_REQUEST_TIMED_OUT);
+        return produce_finish(rq, p);
+    }
+    UNREACHABLE();
+}

@@ -1,0 +1,92 @@
+/* auto_create.c: a Metadata request's wish, as a request to the controller. */
+#include "broker/auto_create.h"
+
+#include "broker/broker.h"
+#include "controller/controller.h"
+
+enum {
+    /* Kafka does not wait, and every client comes back after its retry.backoff.ms.  Making a topic takes a few
+     * milliseconds where nothing is wrong, so waiting a little mostly saves it the second round. */
+    WAIT_MS_MAX = 100,
+    SETTINGS_MAX = 5
+};
+
+static struct str number(struct arena *a, int64_t value)
+{
+    return arena_printf(a, "%lld", (long long)value);
+}
+
+static void add_setting(struct znode_setting *settings, size_t *count, struct str name, struct str value)
+{
+    ASSERT(*count < SETTINGS_MAX);
+    settings[(*count)++] = (struct znode_setting){.name = name, .value = value};
+}
+
+/* __consumer_offsets and __transaction_state are kept compact, and their size is a setting of the broker. */
+static void describe_offsets_topic(struct arena *a, const struct config *cfg, struct znode_setting *settings,
+                                   struct controller_new_topic *t)
+{
+    t->partition_count = (int32_t)config_i64(cfg, CFG_OFFSETS_TOPIC_NUM_PARTITIONS);
+    t->replication_factor = (int16_t)config_i64(cfg, CFG_OFFSETS_TOPIC_REPLICATION_FACTOR);
+    struct str segment_bytes = number(a, config_i64(cfg, CFG_OFFSETS_TOPIC_SEGMENT_BYTES));
+    add_setting(settings, &t->setting_count, STR("cleanup.policy"), STR("compact"));
+    add_setting(settings, &t->setting_count, STR("segment.bytes"), segment_bytes);
+    add_setting(settings, &t->setting_count, STR("compression.type"), STR("producer"));
+}
+
+static void describe_transaction_topic(struct arena *a, const struct config *cfg, struct znode_setting *settings,
+                                       struct controller_new_topic *t)
+{
+    t->partition_count = (int32_t)config_i64(cfg, CFG_TRANSACTION_STATE_LOG_NUM_PARTITIONS);
+    t->replication_factor = (int16_t)config_i64(cfg, CFG_TRANSACTION_STATE_LOG_REPLICATION_FACTOR);
+    struct str min_isr = number(a, config_i64(cfg, CFG_TRANSACTION_STATE_LOG_MIN_ISR));
+    struct str segment_bytes = number(a, config_i64(cfg, CFG_TRANSACTION_STATE_LOG_SEGMENT_BYTES));
+    add_setting(settings, &t->setting_count, STR("unclean.leader.election.enable"), STR("false"));
+    add_setting(settings, &t->setting_count, STR("compression.type"), STR("uncompressed"));
+    add_setting(settings, &t->setting_count, STR("cleanup.policy"), STR("compact"));
+    add_setting(settings, &t->setting_count, STR("min.insync.replicas"), min_isr);
+    add_setting(settings, &t->setting_count, STR("segment.bytes"), segment_bytes);
+}
+
+static void describe_topic(struct arena *a, const struct config *cfg, struct str name, struct controller_new_topic *t)
+{
+    *t = (struct controller_new_topic){.name = name, .partition_count = -1, .replication_factor = -1};
+    if (!topic_is_internal(name)) return;
+    struct znode_setting *settings = arena_array(a, struct znode_setting, SETTINGS_MAX);
+    t->settings = settings;
+    if (str_is(name, "__consumer_offsets"))
+        describe_offsets_topic(a, cfg, settings, t);
+    else
+        describe_transaction_topic(a, cfg, settings, t);
+}
+
+static enum kerr told_to_client(enum kerr verdict)
+{
+    switch (verdict) {
+    case KERR_NONE:
+    case KERR_TOPIC_ALREADY_EXISTS: /* somebody else has just asked for it */
+    case KERR_REQUEST_TIMED_OUT: /* it goes on without us */ return KERR_LEADER_NOT_AVAILABLE;
+    case KERR_NOT_CONTROLLER:
+    case KERR_THROTTLING_QUOTA_EXCEEDED: return KERR_UNKNOWN_TOPIC_OR_PARTITION;
+    default: return verdict;
+    }
+}
+
+static void on_created(void *arg, const struct controller_results *r)
+{
+    struct auto_create *ac = arg;
+    ASSERT(r->count == (size_t)ac->count);
+    for (int32_t i = 0; i < ac->count; i++) ac->kerr[i] = told_to_client(r->results[i].kerr);
+    ac->done(ac);
+}
+
+void auto_create_topics(struct auto_create *ac)
+{
+    struct request *rq = ac->rq;
+    const struct config *cfg = broker_config(rq->broker, rq->loop);
+    ac->kerr = arena_array(&rq->arena, enum kerr, (size_t)ac->count);
+    struct controller_new_topic *topics = arena_array(&rq->arena, struct controller_new_topic, (size_t)ac->count);
+    for (int32_t i = 0; i < ac->count; i++) describe_topic(&rq->arena, cfg, ac->names[i], &topics[i]);
+    controller_create_topics(rq->broker->controller, topics, (size_t)ac->count, false, WAIT_MS_MAX,
+                             (struct controller_to){.loop = rq->loop, .done = on_created, .arg = ac});
+}

@@ -1,0 +1,256 @@
+/* broker.c: what a broker consists of, made before and taken apart after its loops run. */
+#include "broker/broker.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "broker/api_table.h"
+#include "broker/broker_internal.h"
+#include "broker/dynamic_config.h"
+#include "broker/fetch_sessions.h"
+#include "broker/own_channel.h"
+#include "broker/producer_ids.h"
+#include "broker/server.h"
+#include "controller/controller.h"
+#include "os/process.h"
+#include "os/thread.h"
+
+#define LOG_MODULE "broker"
+#include "base/log.h"
+
+enum { BUFS_IDLE_BYTES_MAX = 32 << 20 };
+
+/* ---- Limits */
+
+void broker_take_request_bytes(struct broker *br, size_t bytes)
+{
+    atomic_fetch_add_explicit(&br->request_bytes, (int64_t)bytes, memory_order_relaxed);
+}
+
+bool broker_request_bytes_full(const struct broker *br)
+{
+    int64_t max = atomic_load_explicit(&br->request_bytes_max, memory_order_relaxed);
+    return max > 0 && atomic_load(&br->request_bytes) >= max;
+}
+
+void broker_release_request_bytes(struct broker *br, size_t bytes)
+{
+    int64_t max = atomic_load_explicit(&br->request_bytes_max, memory_order_relaxed);
+    int64_t before = atomic_fetch_sub(&br->request_bytes, (int64_t)bytes);
+    if (max <= 0 || before < max || before - (int64_t)bytes >= max) return;
+    for (unsigned i = 0; i < br->loop_count; i++) conn_set_resume(&br->sets[i]);
+}
+
+void broker_connection_closed(struct broker *br, const struct listener_state *listener, const char *host)
+{
+    (void)br;
+    server_connection_closed(listener->server, host);
+}
+
+const struct config *broker_config(struct broker *br, const struct loop *l)
+{
+    return config_reader_get(&br->config_readers[loop_index(l)]);
+}
+
+static void take_limits(struct broker *br, const struct config *cfg)
+{
+    int64_t idle_ms = config_i64(cfg, CFG_CONNECTIONS_MAX_IDLE_MS);
+    atomic_store(&br->request_bytes_max, config_i64(cfg, CFG_QUEUED_MAX_REQUEST_BYTES));
+    atomic_store(&br->request_size_max, (int32_t)config_i64(cfg, CFG_SOCKET_REQUEST_MAX_BYTES));
+    atomic_store(&br->idle_us_max, idle_ms < 0 || idle_ms > INT64_MAX / 1000 ? -1 : idle_ms * 1000);
+}
+
+void broker_config_changed(struct broker *br)
+{
+    struct config *cfg = config_live_ref(br->config);
+    take_limits(br, cfg);
+    server_reconfigure(br->server, cfg);
+    config_unref(cfg);
+}
+
+/* ---- Making */
+
+static enum err make_loops(struct broker *br, const struct config *cfg, struct fault *f)
+{
+    br->loop_count = (unsigned)config_i64(cfg, CFG_NUM_IO_THREADS);
+    br->loops = mem_zalloc(br->loop_count, sizeof(struct loop *));
+    br->sets = mem_zalloc(br->loop_count, sizeof *br->sets);
+    br->config_readers = mem_zalloc(br->loop_count, sizeof *br->config_readers);
+    for (unsigned i = 0; i < br->loop_count; i++) {
+        enum err e = loop_new(&br->loops[i], br->clock, i, f);
+        if (e) return e;
+        conn_set_init(&br->sets[i], br, br->loops[i]);
+        config_reader_init(&br->config_readers[i], br->config);
+    }
+    br->grace = grace_new(br->loops, br->loop_count);
+    return workers_new(&br->workers, "worker", (unsigned)config_i64(cfg, CFG_BACKGROUND_THREADS), f);
+}
+
+static void broker_topic_settings(void *arg, struct str topic, struct topic_settings *out)
+{
+    struct broker *br = arg;
+    dynamic_config_topic_settings(br->dynamic_config, topic, out);
+}
+
+static enum err open_replicas(struct broker *br, const struct config *cfg, struct fault *f)
+{
+    struct config_list dirs = config_log_dirs(cfg);
+    const struct replicas_options opt = {
+        .fs = br->fs,
+        .clock = br->clock,
+        .rng = br->rng,
+        .home = broker_home(br),
+        .grace = br->grace,
+        .workers = br->workers,
+        .dirs = dirs.items,
+        .dir_count = dirs.count,
+        .recovery_threads = process_cpu_count(),
+        .retention_check_ms = config_i64(cfg, CFG_LOG_RETENTION_CHECK_INTERVAL_MS),
+        .flush_check_ms = config_i64(cfg, CFG_LOG_FLUSH_SCHEDULER_INTERVAL_MS),
+        .checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS),
+        .start_checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS),
+        .watermark_checkpoint_ms = config_i64(cfg, CFG_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS),
+        .settings_of = broker_topic_settings,
+        .settings_arg = br,
+    };
+    return replicas_open(&br->replicas, &opt, f);
+}
+
+/* Everything that can fail without having changed anything comes first: addresses, then directories. */
+static enum err make_parts(struct broker_run *run, const struct config *cfg, struct fault *f)
+{
+    struct broker *br = &run->br;
+    br->bufs = buf_pool_new(BUFS_IDLE_BYTES_MAX);
+    take_limits(br, cfg);
+    enum err e = make_loops(br, cfg, f);
+    if (e) return e;
+    const size_t sessions = (size_t)config_i64(cfg, CFG_MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS);
+    br->fetch_sessions = fetch_sessions_new(sessions, br->rng);
+    br->metadata = metadata_new(br->grace, broker_home(br));
+    e = server_open(&br->server, br, cfg, f);
+    if (e) return e;
+    return open_replicas(br, cfg, f);
+}
+
+/* ---- Running */
+
+static void loop_main(void *arg)
+{
+    loop_run(arg);
+}
+
+static enum err start_threads(struct broker_run *run, struct fault *f)
+{
+    struct broker *br = &run->br;
+    run->threads = mem_zalloc(br->loop_count, sizeof *run->threads);
+    for (unsigned i = 1; i < br->loop_count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "loop-%u", i);
+        enum err e = thread_start(&run->threads[i], name, loop_main, br->loops[i], f);
+        if (e) return e;
+        run->threads_started = i;
+    }
+    return OK;
+}
+
+static void join_threads(struct broker_run *run)
+{
+    for (unsigned i = 1; i <= run->threads_started; i++) {
+        loop_stop(run->br.loops[i]);
+        thread_join(run->threads[i]);
+    }
+    mem_free(run->threads);
+}
+
+static void on_stop_signal(void *arg)
+{
+    struct broker_run *run = arg;
+    if (run->stopping) return;
+    LOG_INFO("stopping", "reason=\"signal\"");
+    run_stop(run);
+}
+
+static void on_hangup(void *arg)
+{
+    (void)arg;
+    struct fault f = {0};
+    if (log_reopen(&f)) LOG_ERROR("log_reopen_failed", "reason=\"%s\"", f.text);
+}
+
+/* ---- Taking apart */
+
+/* What is still in a mailbox after the loops have ended (a job's last word) is let run. */
+static void drain_mailboxes(struct broker *br)
+{
+    enum { ROUNDS = 8 };
+    for (int round = 0; round < ROUNDS; round++)
+        for (unsigned i = 0; i < br->loop_count; i++)
+            if (br->loops[i]) loop_turn(br->loops[i], 0);
+}
+
+static void free_parts(struct broker_run *run)
+{
+    struct broker *br = &run->br;
+    join_threads(run);
+    if (br->workers) workers_free(br->workers);
+    drain_mailboxes(br);
+    run_start_abandon(run);
+    replicas_close(br->replicas, run->started, br->epoch);
+    if (br->controller) controller_free(br->controller);
+    own_channel_free(br->own_channel);
+    producer_ids_free(br->producer_ids);
+    dynamic_config_free(br->dynamic_config);
+    server_free(br->server);
+    fetch_sessions_free(br->fetch_sessions);
+    grace_free(br->grace);
+    metadata_free(br->metadata);
+    for (unsigned i = 0; i < br->loop_count; i++) {
+        if (!br->loops[i]) continue;
+        request_cache_free(&br->sets[i].request_cache);
+        config_reader_fini(&br->config_readers[i]);
+        if (i == 0) signals_close(run->signals);
+        loop_free(br->loops[i]);
+    }
+    mem_free(br->loops);
+    mem_free(br->sets);
+    mem_free(br->config_readers);
+    buf_pool_free(br->bufs);
+    config_live_free(br->config);
+}
+
+enum err broker_run(const struct broker_env *env, struct config *config, struct fault *f)
+{
+    struct broker_run *run = mem_zalloc(1, sizeof *run);
+    struct broker *br = &run->br;
+    br->fs = env->fs;
+    br->net = env->net;
+    br->clock = env->clock;
+    br->rng = env->rng;
+    br->config = config_live_new(config);
+    run->fault = f;
+    api_table_init();
+
+    uint64_t files;
+    if (process_raise_file_limit(&files)) LOG_WARN("file_limit", "reason=\"cannot be raised\"");
+    struct config *cfg = config_live_ref(br->config);
+    enum err e = make_parts(run, cfg, f);
+    config_unref(cfg);
+    const struct signal_handler handlers[] = {
+        {SIGTERM, on_stop_signal, run},
+        {SIGINT, on_stop_signal, run},
+        {SIGHUP, on_hangup, run},
+    };
+    if (!e) e = signals_open(&run->signals, broker_home(br), handlers, ARRAY_COUNT(handlers), f);
+    if (!e) e = start_threads(run, f);
+    if (!e) {
+        run_start(run);
+        loop_run(broker_home(br));
+        e = run->err;
+    }
+    bool started = run->started;
+    free_parts(run);
+    if (started) LOG_INFO("stopped", "error=%s", err_name(e));
+    mem_free(run);
+    return e;
+}

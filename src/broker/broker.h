@@ -1,0 +1,104 @@
+/* broker.h: one broker: its loops, listeners, logs, coordination and what it knows of the cluster.
+ * Made and ended on the main thread; what handlers use is marked with its thread. */
+#ifndef BROKER_BROKER_H
+#define BROKER_BROKER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "broker/config.h"
+#include "broker/conn.h"
+#include "broker/metadata.h"
+#include "os/fs.h"
+#include "os/grace.h"
+#include "os/net.h"
+#include "os/rng.h"
+#include "os/workers.h"
+#include "replica/replicas.h"
+
+struct controller;
+struct coord;
+struct fetch_sessions;
+struct own_channel;
+struct producer_ids;
+struct server;
+struct dynamic_config;
+
+struct broker {
+    struct fs *fs;
+    struct net *net;
+    struct clock *clock;
+    struct rng *rng;
+
+    int32_t id;
+    char cluster_id[64];
+    int64_t epoch; /* czxid of /brokers/ids/ID */
+    struct config_live *config;
+
+    unsigned loop_count;
+    struct loop **loops;
+    struct conn_set *sets;                /* one a loop */
+    struct config_reader *config_readers; /* one a loop */
+    struct workers *workers;
+    struct grace *grace;
+    struct buf_pool *bufs;
+
+    struct server *server;
+    struct coord *coord;
+    struct controller *controller;
+    struct own_channel *own_channel;
+    struct replicas *replicas;
+    struct metadata *metadata;
+    struct dynamic_config *dynamic_config;
+    struct producer_ids *producer_ids;
+    struct fetch_sessions *fetch_sessions;
+
+    _Atomic int64_t request_bytes;     /* of requests in progress */
+    _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */
+    _Atomic int32_t request_size_max;  /* socket.request.max.bytes */
+    _Atomic int64_t idle_us_max;       /* connections.max.idle.ms; -1: never */
+    _Atomic unsigned sets_draining;
+};
+
+/* What the embedder gives; the simulator has its own. */
+struct broker_env {
+    struct fs *fs;
+    struct net *net;
+    struct clock *clock;
+    struct rng *rng;
+};
+
+/* Runs a broker until `stop` signals (SIGTERM, SIGINT) end it.  Takes over the configuration's reference.  Main thread.
+ * ERR: it did not start, and `f` says why. */
+MUST_USE enum err broker_run(const struct broker_env *env, struct config *config, struct fault *f);
+
+/* This loop's configuration, for one turn.  Its loop only. */
+const struct config *broker_config(struct broker *br, const struct loop *l);
+static inline struct loop *broker_home(struct broker *br)
+{
+    return br->loops[0];
+}
+
+/* ---- Limits; any thread */
+
+void broker_take_request_bytes(struct broker *br, size_t bytes);
+void broker_release_request_bytes(struct broker *br, size_t bytes);
+bool broker_request_bytes_full(const struct broker *br);
+static inline int32_t broker_request_size_max(const struct broker *br)
+{
+    return atomic_load_explicit(&br->request_size_max, memory_order_relaxed);
+}
+static inline int64_t broker_idle_us_max(const struct broker *br)
+{
+    return atomic_load_explicit(&br->idle_us_max, memory_order_relaxed);
+}
+/* A connection has ended; its place is free. */
+void broker_connection_closed(struct broker *br, const struct listener_state *listener, const char *host);
+/* The configuration has a new snapshot: takes over the limits above.  Home loop. */
+void broker_config_changed(struct broker *br);
+/* The last connection of one loop has gone while the broker stops. */
+void broker_set_drained(struct broker *br);
+
+#endif

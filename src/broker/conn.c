@@ -1,0 +1,459 @@
+/* conn.c: frames in, answers out.
+ *
+ * Input.  Bytes are received into a pooled buffer; whole frames are handled where they lie and hold a reference on it.
+ * A frame that does not fit gets a buffer of its own size, of which the next frame of that size is the first user, so
+ * that large batches are received in place.  A connection with nothing half received holds no buffer.
+ *
+ * Output.  Replies of requests that are through leave in order of arrival, as many as one call takes; ranges of files
+ * go by sendfile.  One flush a turn, after all frames that arrived together are handled. */
+#include "broker/conn.h"
+
+#include "base/endian.h"
+#include "base/mem.h"
+#include "broker/broker.h"
+#include "broker/request.h"
+
+#define LOG_MODULE "broker"
+#include "base/log.h"
+
+enum {
+    READ_SIZE = 64 << 10, /* a fresh buffer */
+    GROWTH = 4,           /* see in_room_wanted() */
+    FRAME_PREFIX = 4,
+    SEND_IOV_MAX = 64
+};
+
+static void conn_flush(struct conn *c);
+
+/* ---- Life and limits */
+
+static void set_arm_idle_timer(struct conn_set *set)
+{
+    struct list_node *n = list_first(&set->by_activity);
+    int64_t idle_us = broker_idle_us_max(set->broker);
+    if (!n || idle_us < 0) {
+        loop_timer_cancel(set->loop, &set->idle_timer);
+        return;
+    }
+    loop_timer_set(set->loop, &set->idle_timer, CONTAINER_OF(n, struct conn, in_set)->active_us + idle_us);
+}
+
+static void conn_touch(struct conn *c)
+{
+    c->active_us = loop_now_us(c->set->loop);
+    list_remove(&c->in_set);
+    list_push_back(&c->set->by_activity, &c->in_set);
+}
+
+static void conn_free(struct conn *c)
+{
+    struct conn_set *set = c->set;
+    ASSERT(c->request_count == 0);
+    list_remove(&c->in_set);
+    list_remove(&c->in_paused);
+    sock_close(c->sock);
+    buf_unref(c->in);
+    broker_connection_closed(set->broker, c->listener, c->host);
+    mem_free(c->software_name);
+    mem_free(c->software_version);
+    mem_free(c);
+    set->count--;
+    if (set->closing && set->count == 0) broker_set_drained(set->broker);
+}
+
+static void drop_replies(struct conn *c)
+{
+    struct list_node *n;
+    while ((n = list_first(&c->requests)) && CONTAINER_OF(n, struct request, in_conn)->finished) {
+        struct request *rq = CONTAINER_OF(n, struct request, in_conn);
+        list_remove(n);
+        c->request_count--;
+        c->unsent_bytes -= writer_size(&rq->reply);
+        request_release(rq);
+    }
+}
+
+/* Cancels what waits.  The handlers answer at once or as soon as what cannot be left off is done. */
+static void cancel_requests(struct conn *c)
+{
+    bool outer = c->in_callback;
+    c->in_callback = true;
+    LIST_EACH (&c->requests, n) request_cancel(CONTAINER_OF(n, struct request, in_conn));
+    c->in_callback = outer;
+}
+
+/* Frees the connection when nothing holds it any more. */
+static void conn_settle(struct conn *c)
+{
+    if (c->in_callback) return;
+    if (c->failed) drop_replies(c);
+    if (c->closing && c->request_count == 0) conn_free(c);
+}
+
+/* Reads no more; closes once the requests in progress are answered (or, when `failed`, dropped). */
+static void conn_close(struct conn *c, bool failed)
+{
+    c->closing = true;
+    c->failed |= failed;
+    cancel_requests(c);
+}
+
+/* ---- Input */
+
+/* Bytes to make room for.  A length field alone gets no more than a few times what has come of the frame, so that a lie
+ * costs its teller as much as us; a peer that did send big frames gets the next one's room at once. */
+static size_t in_room_wanted(const struct conn *c, size_t have)
+{
+    if (have < FRAME_PREFIX) return MAX((size_t)READ_SIZE, c->frame_size_hint);
+    size_t frame = FRAME_PREFIX + (size_t)get_be32(c->in->data + c->in_at);
+    size_t earned = MAX(MAX((size_t)READ_SIZE, c->frame_size_hint), have * GROWTH);
+    return MIN(frame, earned);
+}
+
+/* Room to receive into: in the present buffer, or in a new one that takes over what is half received. */
+static void in_make_room(struct conn *c)
+{
+    size_t have = c->in_size - c->in_at;
+    size_t want = in_room_wanted(c, have);
+    if (c->in) {
+        bool sole = atomic_load_explicit(&c->in->refs, memory_order_acquire) == 1;
+        if (!have && sole && c->in->cap >= want) {
+            c->in_at = c->in_size = 0;
+            return;
+        }
+        if (c->in_size < c->in->cap && c->in_at + want <= c->in->cap) return;
+    }
+    struct buf *next = buf_new(c->set->broker->bufs, MAX(want, (size_t)READ_SIZE));
+    if (have) memcpy(next->data, c->in->data + c->in_at, have);
+    buf_unref(c->in);
+    c->in = next;
+    c->in_at = 0;
+    c->in_size = have;
+}
+
+/* Handles the whole frames that are there.  False: the connection must be closed. */
+static bool in_parse(struct conn *c)
+{
+    struct broker *br = c->set->broker;
+    while (c->in_size - c->in_at >= FRAME_PREFIX) {
+        const uint8_t *at = c->in->data + c->in_at;
+        int32_t size = (int32_t)get_be32(at);
+        if (size < 0 || size > broker_request_size_max(br)) {
+            LOG_LIMITED(LOG_LEVEL_WARN, "frame_refused",
+                        "peer=%s size=%d limit=%d reason=\"socket.request.max.bytes\"; connection closed", c->host,
+                        size, broker_request_size_max(br));
+            return false;
+        }
+        if (c->in_size - c->in_at - FRAME_PREFIX < (size_t)size) break;
+        if (c->request_count >= CONN_REQUESTS_MAX || c->unsent_bytes > CONN_UNSENT_BYTES_MAX) break;
+        c->in_at += FRAME_PREFIX + (size_t)size;
+        c->frame_size_hint = size > READ_SIZE / 2 ? FRAME_PREFIX + (size_t)size : 0;
+        if (!request_dispatch(c, c->in, at + FRAME_PREFIX, (size_t)size)) return false;
+        if (c->closing) return true;
+    }
+    return true;
+}
+
+static bool conn_may_read(const struct conn *c)
+{
+    return !c->closing && !c->half_closed && c->request_count < CONN_REQUESTS_MAX &&
+           c->unsent_bytes <= CONN_UNSENT_BYTES_MAX && !list_has(&c->in_paused);
+}
+
+/* The broker holds too many request bytes: wait in the set's list. */
+static bool conn_pause_if_full(struct conn *c)
+{
+    if (!broker_request_bytes_full(c->set->broker)) return false;
+    list_push_back(&c->set->paused, &c->in_paused);
+    atomic_store(&c->set->has_paused, true);
+    /* What was released between the look and the mark has not seen the mark. */
+    if (!broker_request_bytes_full(c->set->broker)) conn_set_resume(c->set);
+    return true;
+}
+
+/* One receive; false when there is no more to read now. */
+static bool conn_receive(struct conn *c)
+{
+    in_make_room(c);
+    size_t got = 0;
+    size_t room = c->in->cap - c->in_size;
+    enum err e = sock_recv(c->sock, c->in->data + c->in_size, room, &got);
+    if (e == ERR_AGAIN) {
+        c->readable = false;
+        return false;
+    }
+    if (e) {
+        conn_close(c, true);
+        return false;
+    }
+    if (got == 0) {
+        c->half_closed = true;
+        conn_close(c, false);
+        return false;
+    }
+    c->in_size += got;
+    /* A short read emptied the socket; the next bytes come with a new event. */
+    if (got < room) c->readable = false;
+    return true;
+}
+
+static void conn_pump(struct conn *c)
+{
+    ASSERT(!c->in_callback);
+    c->in_callback = true;
+    for (;;) {
+        if (c->in_size > c->in_at && !c->closing && !in_parse(c)) conn_close(c, false);
+        if (!c->readable || !conn_may_read(c) || conn_pause_if_full(c)) break;
+        if (!conn_receive(c)) break;
+    }
+    if (c->in && c->in_size == c->in_at) {
+        buf_unref(c->in);
+        c->in = NULL;
+        c->in_at = c->in_size = 0;
+    }
+    conn_flush(c);
+    c->in_callback = false;
+    conn_settle(c);
+}
+
+/* ---- Output */
+
+struct iov_run {
+    struct iovec iov[SEND_IOV_MAX];
+    int count;
+    size_t size;
+    const struct splice *file; /* comes after the memory */
+    size_t file_skip;
+    bool more;
+};
+
+static bool run_add(struct iov_run *run, const uint8_t *data, size_t size, size_t *skip)
+{
+    if (*skip >= size) {
+        *skip -= size;
+        return true;
+    }
+    if (run->count == SEND_IOV_MAX) {
+        run->more = true;
+        return false;
+    }
+    run->iov[run->count++] = (struct iovec){(void *)(uintptr_t)(data + *skip), size - *skip};
+    run->size += size - *skip;
+    *skip = 0;
+    return true;
+}
+
+/* Adds a reply's pieces from `skip` on; false when the run is full or a file comes next. */
+static bool run_add_reply(struct iov_run *run, const struct writer *w, size_t skip)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < w->splice_count; i++) {
+        const struct splice *s = &w->splices[i];
+        if (!run_add(run, w->buf->data + from, s->at - from, &skip)) return false;
+        from = s->at;
+        if (s->data) {
+            if (!run_add(run, s->data, s->size, &skip)) return false;
+        } else if (skip >= s->size) {
+            skip -= s->size;
+        } else {
+            run->file = s;
+            run->file_skip = skip;
+            run->more = true;
+            return false;
+        }
+    }
+    return run_add(run, w->buf->data + from, w->size - from, &skip);
+}
+
+/* Counts `sent` bytes off the replies at the head and releases those that are out. */
+static void conn_account_sent(struct conn *c, size_t sent)
+{
+    c->sent += sent;
+    struct list_node *n;
+    while ((n = list_first(&c->requests))) {
+        struct request *rq = CONTAINER_OF(n, struct request, in_conn);
+        if (!rq->finished) return;
+        size_t size = writer_size(&rq->reply);
+        if (c->sent < size) return;
+        c->sent -= size;
+        c->unsent_bytes -= size;
+        list_remove(n);
+        c->request_count--;
+        bool close_after = rq->close_after;
+        request_release(rq);
+        if (close_after) {
+            /* Nothing behind it is answered. */
+            conn_close(c, true);
+            return;
+        }
+    }
+}
+
+/* Collects what can leave now. */
+static void conn_collect(struct conn *c, struct iov_run *run)
+{
+    size_t skip = c->sent;
+    LIST_EACH (&c->requests, n) {
+        struct request *rq = CONTAINER_OF(n, struct request, in_conn);
+        if (!rq->finished) return;
+        if (!rq->no_reply && !run_add_reply(run, &rq->reply, skip)) return;
+        skip = 0;
+        if (rq->close_after) return;
+    }
+}
+
+static enum err run_send(struct conn *c, const struct iov_run *run, size_t *sent)
+{
+    *sent = 0;
+    if (run->count) {
+        enum err e = sock_send(c->sock, run->iov, run->count, run->more, sent);
+        if (e || *sent < run->size) return e ? e : ERR_AGAIN;
+    }
+    if (run->file) {
+        const struct splice *s = run->file;
+        size_t more = 0;
+        enum err e = sock_send_file(c->sock, s->fd, s->pos + (int64_t)run->file_skip, s->size - run->file_skip, &more);
+        *sent += more;
+        return e;
+    }
+    return OK;
+}
+
+static void conn_flush(struct conn *c)
+{
+    while (!c->failed && c->request_count > 0) {
+        conn_account_sent(c, 0); /* replies without bytes */
+        struct iov_run run;
+        run.count = 0;
+        run.size = 0;
+        run.file = NULL;
+        run.more = false;
+        conn_collect(c, &run);
+        if (!run.count && !run.file) return;
+        size_t sent;
+        enum err e = run_send(c, &run, &sent);
+        if (sent) {
+            conn_touch(c);
+            conn_account_sent(c, sent);
+        }
+        if (e == ERR_AGAIN) return; /* edge triggered: the next NET_WRITABLE comes back here */
+        if (e) {
+            conn_close(c, true);
+            return;
+        }
+    }
+}
+
+/* ---- Events */
+
+static void on_ready(struct sock *s, void *arg, unsigned ready)
+{
+    (void)s;
+    struct conn *c = arg;
+    if (ready & (NET_READABLE | NET_HANGUP)) {
+        c->readable = true;
+        conn_touch(c);
+    }
+    conn_pump(c);
+}
+
+void conn_request_finished(struct conn *c, struct request *rq)
+{
+    c->unsent_bytes += writer_size(&rq->reply);
+    if (c->in_callback) return; /* conn_pump() flushes once for all */
+    conn_pump(c);
+}
+
+static void on_resume(struct loop_msg *msg)
+{
+    struct conn_set *set = CONTAINER_OF(msg, struct conn_set, resume_msg);
+    atomic_store(&set->resume_posted, false);
+    atomic_store(&set->has_paused, false);
+    struct list waiting;
+    list_init(&waiting);
+    struct list_node *n;
+    while ((n = list_pop_front(&set->paused))) list_push_back(&waiting, n);
+    while ((n = list_pop_front(&waiting))) conn_pump(CONTAINER_OF(n, struct conn, in_paused));
+}
+
+void conn_set_resume(struct conn_set *set)
+{
+    if (atomic_load(&set->has_paused) && !atomic_exchange(&set->resume_posted, true))
+        loop_post(set->loop, &set->resume_msg);
+}
+
+static void on_idle_timer(struct timer *t)
+{
+    struct conn_set *set = CONTAINER_OF(t, struct conn_set, idle_timer);
+    int64_t idle_us = broker_idle_us_max(set->broker);
+    int64_t now_us = loop_now_us(set->loop);
+    struct list_node *n;
+    while ((n = list_first(&set->by_activity))) {
+        struct conn *c = CONTAINER_OF(n, struct conn, in_set);
+        if (idle_us < 0 || c->active_us + idle_us > now_us) break;
+        struct list_node *first = list_first(&c->requests);
+        if (first && !CONTAINER_OF(first, struct request, in_conn)->finished) {
+            conn_touch(c); /* it waits for us, not we for it */
+            continue;
+        }
+        conn_close(c, true);
+        conn_settle(c);
+    }
+    set_arm_idle_timer(set);
+}
+
+void conn_set_init(struct conn_set *set, struct broker *broker, struct loop *loop)
+{
+    *set = (struct conn_set){.broker = broker, .loop = loop};
+    list_init(&set->by_activity);
+    list_init(&set->paused);
+    list_init(&set->request_cache);
+    set->idle_timer.fire = on_idle_timer;
+    set->resume_msg.run = on_resume;
+}
+
+void conn_open(struct conn_set *set, struct sock *sock, const struct listener_state *listener,
+               const struct net_addr *peer)
+{
+    struct conn *c = mem_zalloc(1, sizeof *c);
+    c->set = set;
+    c->sock = sock;
+    c->listener = listener;
+    net_addr_host(peer, c->host);
+    list_init(&c->requests);
+    set->count++;
+    c->active_us = loop_now_us(set->loop);
+    list_push_back(&set->by_activity, &c->in_set);
+    if (!timer_is_set(&set->idle_timer)) set_arm_idle_timer(set);
+    if (set->closing || sock_attach(sock, set->loop, on_ready, c)) {
+        c->closing = true;
+        conn_settle(c);
+    }
+}
+
+void conn_set_drain(struct conn_set *set)
+{
+    set->closing = true;
+    loop_timer_cancel(set->loop, &set->idle_timer);
+    if (set->count == 0) {
+        broker_set_drained(set->broker);
+        return;
+    }
+    LIST_EACH (&set->by_activity, n) {
+        struct conn *c = CONTAINER_OF(n, struct conn, in_set);
+        c->in_callback = true;
+        conn_close(c, false);
+        conn_flush(c);
+        c->in_callback = false;
+        conn_settle(c);
+    }
+}
+
+void conn_set_close(struct conn_set *set)
+{
+    LIST_EACH (&set->by_activity, n) {
+        struct conn *c = CONTAINER_OF(n, struct conn, in_set);
+        conn_close(c, true);
+        conn_settle(c);
+    }
+}

@@ -1,0 +1,296 @@
+/* dynamic_config_follow.c: reading what is stored at the start, then following /config/changes.
+ *
+ * The watch is set before anything is read, so a change is either read or notified.  A notification only says which
+ * entity to look at again; it is read once, remembered, and removed when it is older than CHANGE_AGE_MS, as in Kafka
+ * (whichever broker comes first removes it). */
+#include "broker/dynamic_config_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "coord/znodes.h"
+#include "wire/topic_name.h"
+
+#define LOG_MODULE "broker"
+#include "base/log.h"
+
+enum {
+    CHANGE_AGE_MS = 15 * 60 * 1000,
+    LOAD_READS_MAX = 1000, /* in flight while the start reads every entity */
+    RETRY_US = 1000 * 1000
+};
+
+/* ---- Notifications */
+
+/* config_change_0000000042 is 42; -1: another kind of name. */
+static int64_t change_number(struct str name)
+{
+    const struct str prefix = STR("config_change_");
+    if (name.size <= prefix.size || name.size > prefix.size + 18) return -1;
+    if (memcmp(name.data, prefix.data, prefix.size) != 0) return -1;
+    int64_t n = 0;
+    for (size_t i = prefix.size; i < name.size; i++) {
+        if (name.data[i] < '0' || name.data[i] > '9') return -1;
+        n = n * 10 + (name.data[i] - '0');
+    }
+    return n;
+}
+
+static struct str change_path(struct arena *a, int64_t number)
+{
+    return arena_printf(a, "%.*s%010" PRId64, STR_ARG(ZNODE_CONFIG_CHANGE), number);
+}
+
+static void purge_old(struct dynamic_config *dc)
+{
+    int64_t before_ms = clock_wall_ms(dc->br->clock) - CHANGE_AGE_MS;
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    for (; dc->seen_at < dc->seen_count && dc->seen[dc->seen_at].ctime_ms < before_ms; dc->seen_at++)
+        coord_delete(dc->br->coord, change_path(&a, dc->seen[dc->seen_at].number), COORD_ANY_VERSION,
+                     (struct coord_to){broker_home(dc->br), NULL, NULL});
+    arena_fini(&a);
+    if (dc->seen_at < dc->seen_count / 2 || dc->seen_at == 0) return;
+    dc->seen_count -= dc->seen_at;
+    memmove(dc->seen, dc->seen + dc->seen_at, dc->seen_count * sizeof *dc->seen);
+    dc->seen_at = 0;
+}
+
+static void remember_change(struct dynamic_config *dc, int64_t number, int64_t ctime_ms)
+{
+    dc->seen = mem_grow(dc->seen, &dc->seen_cap, dc->seen_count + 1, sizeof *dc->seen);
+    dc->seen[dc->seen_count++] = (struct seen_change){number, ctime_ms};
+    purge_old(dc);
+}
+
+static bool has_prefix(struct str s, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return s.size > n && memcmp(s.data, prefix, n) == 0;
+}
+
+/* "topics/T" or "brokers/N"; what concerns others is passed over. */
+static void refresh_path(struct dynamic_config *dc, struct str entity)
+{
+    if (has_prefix(entity, "topics/")) {
+        struct str topic = {entity.data + 7, entity.size - 7};
+        if (topic_name_is_valid(topic)) dynamic_config_refresh(dc, CONFIG_ENTITY_TOPIC, topic, NULL, NULL);
+    } else if (has_prefix(entity, "brokers/")) {
+        struct str name = {entity.data + 8, entity.size - 8};
+        if (str_is(name, dc->own_name) || str_equal(name, CONFIG_DEFAULT))
+            dynamic_config_refresh(dc, CONFIG_ENTITY_BROKER, name, NULL, NULL);
+    }
+}
+
+static int64_t number_of_path(struct str path)
+{
+    size_t skip = ZNODE_CONFIG_CHANGES.size + 1;
+    return path.size > skip ? change_number((struct str){path.data + skip, path.size - skip}) : -1;
+}
+
+/* One that was there before the start: what it tells of is read anyway. */
+static void on_old_change(void *arg, const struct coord_result *r)
+{
+    if (!r->err) remember_change(arg, number_of_path(r->path), r->stat.ctime_ms);
+}
+
+static void on_new_change(void *arg, const struct coord_result *r)
+{
+    struct dynamic_config *dc = arg;
+    if (r->err) return; /* removed meanwhile, or the session is over */
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    struct str entity;
+    struct fault f = {0};
+    if (znode_config_change_decode(&a, r->path, r->data, &entity, &f) == OK)
+        refresh_path(dc, entity);
+    else
+        LOG_WARN("config_change_unreadable", "reason=\"%s\"", f.text);
+    arena_fini(&a);
+    remember_change(dc, number_of_path(r->path), r->stat.ctime_ms);
+}
+
+/* Reads the notifications past the last one known; names come sorted. */
+static void read_changes(struct dynamic_config *dc, const struct coord_result *r, coord_done_fn done)
+{
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    for (size_t i = 0; i < r->child_count; i++) {
+        int64_t number = change_number(r->children[i]);
+        if (number <= dc->last_change) continue;
+        dc->last_change = number;
+        coord_get(dc->br->coord, change_path(&a, number), COORD_NO_WATCH,
+                  (struct coord_to){broker_home(dc->br), done, dc});
+    }
+    arena_fini(&a);
+}
+
+static void list_changes(struct dynamic_config *dc, coord_done_fn done);
+
+static void on_retry(struct timer *t);
+
+static void on_changes(void *arg, const struct coord_result *r)
+{
+    struct dynamic_config *dc = arg;
+    if (r->err == ERR_CLOSED) return;
+    if (r->err) {
+        LOG_ERROR("config_changes_unreadable", "reason=\"%s\"; trying again", r->text ? r->text : err_text(r->err));
+        dc->retry_timer.fire = on_retry;
+        loop_timer_set(broker_home(dc->br), &dc->retry_timer, loop_now_us(broker_home(dc->br)) + RETRY_US);
+        return;
+    }
+    read_changes(dc, r, on_new_change);
+}
+
+static void on_retry(struct timer *t)
+{
+    list_changes(CONTAINER_OF(t, struct dynamic_config, retry_timer), on_changes);
+}
+
+static void on_changes_watch(void *arg, enum coord_event event, struct str path)
+{
+    (void)event, (void)path;
+    list_changes(arg, on_changes);
+}
+
+/* Sets the watch anew, too. */
+static void list_changes(struct dynamic_config *dc, coord_done_fn done)
+{
+    coord_children(dc->br->coord, ZNODE_CONFIG_CHANGES, (struct coord_watch){on_changes_watch, dc},
+                   (struct coord_to){broker_home(dc->br), done, dc});
+}
+
+/* ---- The start */
+
+struct config_loading {
+    void (*done)(void *arg, enum err e, const struct fault *f);
+    void *arg;
+    struct arena arena;
+    struct str *topics;
+    size_t topic_count, next, in_flight;
+    enum err err;
+    struct fault fault;
+};
+
+static void load_end(struct dynamic_config *dc)
+{
+    struct config_loading *ld = dc->loading;
+    dc->loading = NULL;
+    if (!ld->err && (dc->cluster || dc->own)) dynamic_config_apply_broker(dc);
+    ld->done(ld->arg, ld->err, ld->err ? &ld->fault : NULL);
+    arena_fini(&ld->arena);
+    mem_free(ld);
+}
+
+static void load_fail(struct config_loading *ld, const struct coord_result *r, const struct fault *f)
+{
+    if (ld->err) return;
+    ld->err = f ? f->code : r->err;
+    if (f)
+        ld->fault = *f;
+    else
+        fault_set(&ld->fault, r->err, "Reading %.*s failed: %s", STR_ARG(r->path),
+                  r->text ? r->text : err_text(r->err));
+}
+
+static void load_more(struct dynamic_config *dc);
+
+/* What is behind the last slash of a path. */
+static struct str last_part(struct str path)
+{
+    size_t at = path.size;
+    while (at > 0 && path.data[at - 1] != '/') at--;
+    return (struct str){path.data + at, path.size - at};
+}
+
+static void load_entity(struct dynamic_config *dc, enum config_entity kind, const struct coord_result *r)
+{
+    struct config_loading *ld = dc->loading;
+    ld->in_flight--;
+    struct config_map *m = NULL;
+    struct fault f = {0};
+    if (r->err == ERR_NOT_FOUND)
+        ;
+    else if (r->err)
+        load_fail(ld, r, NULL);
+    else if (dynamic_config_decode(r->path, r->data, &m, &f))
+        load_fail(ld, r, &f);
+    else
+        (void)dynamic_config_store(dc, kind, last_part(r->path), m);
+    load_more(dc);
+}
+
+static void on_topic(void *arg, const struct coord_result *r)
+{
+    load_entity(arg, CONFIG_ENTITY_TOPIC, r);
+}
+
+static void on_broker(void *arg, const struct coord_result *r)
+{
+    load_entity(arg, CONFIG_ENTITY_BROKER, r);
+}
+
+static void load_get(struct dynamic_config *dc, struct str type, struct str name, coord_done_fn done)
+{
+    dc->loading->in_flight++;
+    coord_get(dc->br->coord, znode_config_path(&dc->loading->arena, type, name), COORD_NO_WATCH,
+              (struct coord_to){broker_home(dc->br), done, dc});
+}
+
+static void load_more(struct dynamic_config *dc)
+{
+    struct config_loading *ld = dc->loading;
+    while (!ld->err && ld->next < ld->topic_count && ld->in_flight < LOAD_READS_MAX)
+        load_get(dc, CONFIG_TOPICS, ld->topics[ld->next++], on_topic);
+    if (ld->in_flight == 0) load_end(dc);
+}
+
+static void on_topic_names(void *arg, const struct coord_result *r)
+{
+    struct dynamic_config *dc = arg;
+    struct config_loading *ld = dc->loading;
+    ld->in_flight--;
+    if (r->err && r->err != ERR_NOT_FOUND) load_fail(ld, r, NULL);
+    ld->topics = arena_array(&ld->arena, struct str, r->child_count);
+    for (size_t i = 0; i < r->child_count; i++) ld->topics[i] = arena_str(&ld->arena, r->children[i]);
+    ld->topic_count = r->child_count;
+    load_get(dc, CONFIG_BROKERS, CONFIG_DEFAULT, on_broker);
+    load_get(dc, CONFIG_BROKERS, str_of(dc->own_name), on_broker);
+    load_more(dc);
+}
+
+static void on_first_changes(void *arg, const struct coord_result *r)
+{
+    struct dynamic_config *dc = arg;
+    struct config_loading *ld = dc->loading;
+    ld->in_flight--;
+    if (r->err) {
+        load_fail(ld, r, NULL);
+        load_end(dc);
+        return;
+    }
+    read_changes(dc, r, on_old_change);
+    ld->in_flight++;
+    coord_children(dc->br->coord, arena_printf(&ld->arena, "%.*s/%.*s", STR_ARG(ZNODE_CONFIG), STR_ARG(CONFIG_TOPICS)),
+                   COORD_NO_WATCH, (struct coord_to){broker_home(dc->br), on_topic_names, dc});
+}
+
+void dynamic_config_open(struct dynamic_config **out, struct broker *br,
+                         void (*done)(void *arg, enum err e, const struct fault *f), void *arg)
+{
+    struct dynamic_config *dc = mem_zalloc(1, sizeof *dc);
+    dc->br = br;
+    dc->last_change = -1;
+    snprintf(dc->own_name, sizeof dc->own_name, "%d", br->id);
+    pthread_mutex_init(&dc->lock, NULL);
+    list_init(&dc->rebuild_waiters);
+    dc->loading = mem_zalloc(1, sizeof *dc->loading);
+    dc->loading->done = done;
+    dc->loading->arg = arg;
+    dc->loading->in_flight = 1;
+    arena_init(&dc->loading->arena, SIZE_MAX);
+    *out = dc;
+    list_changes(dc, on_first_changes);
+}

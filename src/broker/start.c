@@ -1,0 +1,353 @@
+/* start.c: the steps from a bound port to an open door, in order, each begun when the one before is done.
+ *
+ * Ports are bound and directories locked before (broker.c); clients are let in last, when the broker knows the cluster
+ * and every log is open. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "broker/broker_internal.h"
+#include "broker/dynamic_config.h"
+#include "broker/own_channel.h"
+#include "broker/producer_ids.h"
+#include "broker/server.h"
+#include "controller/controller.h"
+#include "coord/coord.h"
+#include "coord/embedded.h"
+#include "coord/znodes.h"
+
+#define LOG_MODULE "broker"
+#include "base/log.h"
+
+struct start {
+    struct broker_run *run;
+    size_t step;
+    struct arena arena;
+    struct job job; /* opening the logs */
+    struct fault job_fault;
+    enum err job_err;
+    int64_t began_us;
+};
+
+struct step_row {
+    const char *name;
+    void (*run)(struct start *st);
+};
+static const struct step_row steps[];
+
+static void step_done(struct start *st);
+
+static void start_free(struct start *st)
+{
+    st->run->start = NULL;
+    arena_fini(&st->arena);
+    mem_free(st);
+}
+
+void run_start_abandon(struct broker_run *run)
+{
+    if (run->start) start_free(run->start);
+}
+
+static void step_failed(struct start *st, enum err e, const struct fault *f)
+{
+    run_fail(st->run, e, f); /* `f` may lie in `st` */
+    start_free(st);
+}
+
+/* The common end of a coordination call. */
+static void step_ended(struct start *st, enum err e, const char *what, const struct coord_result *r)
+{
+    if (!e) {
+        step_done(st);
+        return;
+    }
+    struct fault f;
+    fault_set(&f, e, "%s failed: %s%s%s.", what, err_text(e), r && r->text ? ": " : "", r && r->text ? r->text : "");
+    step_failed(st, e, &f);
+}
+
+/* ---- The coordination store */
+
+static void on_session(void *arg, enum coord_state state, const struct fault *f)
+{
+    struct broker_run *run = arg;
+    if (state == COORD_CONNECTED || run->stopping) return;
+    struct fault why;
+    if (f)
+        why = *f;
+    else
+        fault_set(&why, ERR_CLOSED, "The coordination session expired.");
+    LOG_ERROR("coordination_lost", "reason=\"%s\"", why.text);
+    run_fail(run, why.code, &why);
+}
+
+static void open_coord(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    const struct coord_embedded_options opt = {
+        .fs = br->fs,
+        .clock = br->clock,
+        .dir = replicas_dir_path(br->replicas, 0),
+        .listener = {broker_home(br), on_session, st->run},
+    };
+    struct fault f = {0};
+    enum err e = coord_embedded_open(&br->coord, &opt, &f);
+    if (e)
+        step_failed(st, e, &f);
+    else
+        step_done(st);
+}
+
+static void on_paths_made(void *arg, const struct coord_result *r)
+{
+    step_ended(arg, r->err, "Preparing the coordination store", r);
+}
+
+static void make_paths(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    znodes_make_persistent(br->coord, (struct coord_to){broker_home(br), on_paths_made, st});
+}
+
+/* ---- Who we are */
+
+static void take_cluster_id(struct start *st, struct str id)
+{
+    struct broker *br = &st->run->br;
+    snprintf(br->cluster_id, sizeof br->cluster_id, "%.*s", STR_ARG(id));
+    struct config *cfg = config_live_ref(br->config);
+    br->id = config_broker_id(cfg, replicas_stored_broker_id(br->replicas));
+    config_unref(cfg);
+    struct fault f = {0};
+    enum err e = replicas_identify(br->replicas, br->id, br->cluster_id, &f);
+    if (e)
+        step_failed(st, e, &f);
+    else
+        step_done(st);
+}
+
+static void on_cluster_id_made(void *arg, const struct coord_result *r)
+{
+    struct start *st = arg;
+    if (r->err) {
+        step_ended(st, r->err, "Writing /cluster/id", r);
+        return;
+    }
+    take_cluster_id(st, arena_str(&st->arena, str_of(st->run->br.cluster_id)));
+}
+
+/* A store without an id is new: it takes the id that the directories have, or a fresh one. */
+static void make_cluster_id(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    const char *stored = replicas_stored_cluster_id(br->replicas);
+    if (stored)
+        snprintf(br->cluster_id, sizeof br->cluster_id, "%s", stored);
+    else
+        uuid_format(rng_uuid(br->rng), br->cluster_id);
+    struct bytes data = znode_cluster_id_encode(&st->arena, str_of(br->cluster_id));
+    const struct str parent = STR("/cluster");
+    /* Executed first; a failure shows in the next call. */
+    coord_make_paths(br->coord, &parent, 1, (struct coord_to){broker_home(br), NULL, NULL});
+    coord_create(br->coord, ZNODE_CLUSTER_ID, data, 0, (struct coord_to){broker_home(br), on_cluster_id_made, st});
+}
+
+static void on_cluster_id(void *arg, const struct coord_result *r)
+{
+    struct start *st = arg;
+    if (r->err == ERR_NOT_FOUND) {
+        make_cluster_id(st);
+        return;
+    }
+    struct str id;
+    struct fault f = {0};
+    enum err e = r->err;
+    if (!e) {
+        e = znode_cluster_id_decode(&st->arena, r->data, &id, &f);
+        if (!e)
+            take_cluster_id(st, id);
+        else
+            step_failed(st, e, &f);
+        return;
+    }
+    step_ended(st, e, "Reading /cluster/id", r);
+}
+
+static void identify(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    coord_get(br->coord, ZNODE_CLUSTER_ID, COORD_NO_WATCH, (struct coord_to){broker_home(br), on_cluster_id, st});
+}
+
+/* ---- Configuration */
+
+static void on_dynamic_config(void *arg, enum err e, const struct fault *f)
+{
+    struct start *st = arg;
+    if (e)
+        step_failed(st, e, f);
+    else
+        step_done(st);
+}
+
+static void load_config(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    dynamic_config_open(&br->dynamic_config, br, on_dynamic_config, st);
+}
+
+/* ---- Logs */
+
+static void load_logs_work(struct job *job)
+{
+    struct start *st = CONTAINER_OF(job, struct start, job);
+    st->job_err = replicas_load(st->run->br.replicas, &st->job_fault);
+}
+
+static void load_logs_done(struct job *job)
+{
+    struct start *st = CONTAINER_OF(job, struct start, job);
+    if (st->job_err)
+        step_failed(st, st->job_err, &st->job_fault);
+    else
+        step_done(st);
+}
+
+static void load_logs(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    st->job = (struct job){.loop = broker_home(br), .work = load_logs_work, .done = load_logs_done};
+    workers_submit(br->workers, &st->job);
+}
+
+/* ---- Registration */
+
+static void on_registered(void *arg, const struct coord_result *r)
+{
+    struct start *st = arg;
+    struct broker *br = &st->run->br;
+    if (r->err == ERR_EXISTS) {
+        struct fault f;
+        fault_set(&f, r->err, "Broker id %d is registered already, by another live process.", br->id);
+        step_failed(st, r->err, &f);
+        return;
+    }
+    br->epoch = r->stat.czxid;
+    step_ended(st, r->err, "Registering the broker", r);
+}
+
+static void register_broker(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    size_t count = server_listener_count(br->server);
+    struct znode_endpoint *endpoints = arena_array(&st->arena, struct znode_endpoint, count);
+    for (size_t i = 0; i < count; i++) {
+        const struct listener_state *ls = server_listener(br->server, i);
+        endpoints[i] = (struct znode_endpoint){str_of(ls->name), str_of(ls->advertised_host), ls->advertised_port,
+                                               (int16_t)ls->protocol};
+    }
+    struct config *cfg = config_live_ref(br->config);
+    const struct znode_broker node = {
+        .endpoints = endpoints,
+        .endpoint_count = count,
+        .rack = arena_str(&st->arena, str_of(config_str(cfg, CFG_BROKER_RACK))),
+        .jmx_port = -1,
+        .timestamp_ms = clock_wall_ms(br->clock),
+    };
+    config_unref(cfg);
+    coord_create(br->coord, znode_broker_path(&st->arena, br->id), znode_broker_encode(&st->arena, &node),
+                 COORD_EPHEMERAL, (struct coord_to){broker_home(br), on_registered, st});
+}
+
+/* ---- The controller */
+
+static void on_first_metadata(void *arg)
+{
+    step_done(arg);
+}
+
+/* Done when it is in office and has told us of the cluster. */
+static void start_controller(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    br->producer_ids = producer_ids_new(br);
+    own_channel_open(&br->own_channel, st->run, on_first_metadata, st);
+}
+
+/* ---- Doors open */
+
+static void open_doors(struct start *st)
+{
+    struct broker *br = &st->run->br;
+    struct fault f = {0};
+    enum err e = server_start(br->server, &f);
+    if (e) {
+        step_failed(st, e, &f);
+        return;
+    }
+    replicas_start_upkeep(br->replicas);
+    step_done(st);
+}
+
+static const struct step_row steps[] = {
+    {"open the coordination store", open_coord},
+    {"prepare its paths", make_paths},
+    {"identify broker and cluster", identify},
+    {"read the stored configuration", load_config},
+    {"open the logs", load_logs},
+    {"register the broker", register_broker},
+    {"start the controller", start_controller},
+    {"accept connections", open_doors},
+};
+
+static void announce(const struct start *st)
+{
+    struct broker *br = &st->run->br;
+    int64_t took_us = clock_mono_us(br->clock) - st->began_us;
+    for (size_t i = 0; i < server_listener_count(br->server); i++) {
+        const struct listener_state *ls = server_listener(br->server, i);
+        char at[NET_ADDR_TEXT_MAX];
+        net_addr_format(&ls->bound, at);
+        LOG_INFO("listening", "listener=%s address=%s advertised=%s:%d", ls->name, at, ls->advertised_host,
+                 ls->advertised_port);
+    }
+    LOG_INFO("started", "broker=%d cluster=%s epoch=%" PRId64 " ms=%" PRId64, br->id, br->cluster_id, br->epoch,
+             took_us / 1000);
+}
+
+static void step_done(struct start *st)
+{
+    struct broker_run *run = st->run;
+    if (run->stopping) {
+        start_free(st);
+        return;
+    }
+    st->step++;
+    if (st->step == ARRAY_COUNT(steps)) {
+        run->started = true;
+        announce(st);
+        start_free(st);
+        return;
+    }
+    LOG_DEBUG("starting", "step=\"%s\"", steps[st->step].name);
+    steps[st->step].run(st);
+}
+
+static void start_first(struct loop_msg *msg)
+{
+    struct broker_run *run = CONTAINER_OF(msg, struct broker_run, start_msg);
+    struct start *st = mem_zalloc(1, sizeof *st);
+    st->run = run;
+    run->start = st;
+    st->began_us = clock_mono_us(run->br.clock);
+    arena_init(&st->arena, SIZE_MAX);
+    steps[0].run(st);
+}
+
+void run_start(struct broker_run *run)
+{
+    run->start_msg.run = start_first;
+    loop_post(broker_home(&run->br), &run->start_msg);
+}

@@ -1,0 +1,109 @@
+/* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the controller resigns
+ * and the session ends; the loops stop.  Logs are closed and marked clean after that, in broker.c. */
+#include "base/mem.h"
+#include "broker/broker_internal.h"
+#include "broker/server.h"
+#include "controller/controller.h"
+#include "coord/coord.h"
+
+#define LOG_MODULE "broker"
+#include "base/log.h"
+
+/* Handlers that wait for others are cancelled and answer at once; this bounds the rest, such as a peer that does not
+ * read its answers. */
+enum { DRAIN_US_MAX = 5 * 1000 * 1000 };
+
+static void stop_loops(void *arg)
+{
+    struct broker_run *run = arg;
+    run->br.coord = NULL;
+    for (unsigned i = 0; i < run->br.loop_count; i++) loop_stop(run->br.loops[i]);
+}
+
+static void close_coord(void *arg)
+{
+    struct broker_run *run = arg;
+    if (run->br.coord)
+        coord_close(run->br.coord, broker_home(&run->br), stop_loops, run);
+    else
+        stop_loops(run);
+}
+
+static void stop_controller(struct broker_run *run)
+{
+    if (run->br.controller)
+        controller_stop(run->br.controller, close_coord, run);
+    else
+        close_coord(run);
+}
+
+static void on_drained(struct loop_msg *msg)
+{
+    struct broker_run *run = CONTAINER_OF(msg, struct broker_run, drained_msg);
+    loop_timer_cancel(broker_home(&run->br), &run->drain_timer);
+    stop_controller(run);
+}
+
+void broker_set_drained(struct broker *br)
+{
+    struct broker_run *run = CONTAINER_OF(br, struct broker_run, br);
+    if (atomic_fetch_sub(&br->sets_draining, 1) == 1) loop_post(broker_home(br), &run->drained_msg);
+}
+
+/* One message a loop, first to drain, then perhaps to close what is left. */
+struct set_msg {
+    struct loop_msg msg;
+    struct conn_set *set;
+};
+
+static void set_close(struct loop_msg *msg)
+{
+    struct set_msg *sm = CONTAINER_OF(msg, struct set_msg, msg);
+    conn_set_close(sm->set);
+    mem_free(sm);
+}
+
+static void set_drain(struct loop_msg *msg)
+{
+    struct set_msg *sm = CONTAINER_OF(msg, struct set_msg, msg);
+    conn_set_drain(sm->set);
+    mem_free(sm);
+}
+
+static void post_sets(struct broker *br, void (*run)(struct loop_msg *msg))
+{
+    for (unsigned i = 0; i < br->loop_count; i++) {
+        struct set_msg *sm = mem_zalloc(1, sizeof *sm);
+        sm->set = &br->sets[i];
+        sm->msg.run = run;
+        loop_post(br->loops[i], &sm->msg);
+    }
+}
+
+static void on_drain_timeout(struct timer *t)
+{
+    struct broker_run *run = CONTAINER_OF(t, struct broker_run, drain_timer);
+    LOG_WARN("connections_cut", "reason=\"clients did not take their answers in time\"");
+    post_sets(&run->br, set_close);
+}
+
+void run_stop(struct broker_run *run)
+{
+    struct broker *br = &run->br;
+    ASSERT(!run->stopping);
+    run->stopping = true;
+    if (br->server) server_stop(br->server);
+    run->drained_msg.run = on_drained;
+    run->drain_timer.fire = on_drain_timeout;
+    loop_timer_set(broker_home(br), &run->drain_timer, loop_now_us(broker_home(br)) + DRAIN_US_MAX);
+    atomic_store(&br->sets_draining, br->loop_count);
+    post_sets(br, set_drain);
+}
+
+void run_fail(struct broker_run *run, enum err e, const struct fault *f)
+{
+    if (run->err) return;
+    run->err = e;
+    if (f && f != run->fault) *run->fault = *f;
+    if (!run->stopping) run_stop(run);
+}

@@ -1,0 +1,31 @@
+/* topic_settings.c: the one place where a topic's configuration turns into the log's. */
+#include "broker/topic_settings.h"
+
+void topic_settings_build(struct topic_settings *out, const struct config *cfg, const struct config_map *overrides)
+{
+    struct topic_config t;
+    topic_config_build(&t, cfg, overrides, NULL);
+    *out = (struct topic_settings){
+        .log =
+            {
+                .segment_bytes = t.segment_bytes,
+                .segment_ms = t.segment_ms,
+                .segment_jitter_ms = t.segment_jitter_ms,
+                .segment_index_bytes = t.segment_index_bytes,
+                .index_interval_bytes = t.index_interval_bytes,
+                .retention_ms = t.retention_ms,
+                .retention_bytes = t.retention_bytes,
+                .cleanup_delete = t.cleanup_delete,
+                .cleanup_compact = t.cleanup_compact,
+                .log_append_time = t.message_timestamp_type == TIMESTAMP_LOG_APPEND_TIME,
+                .flush_messages = t.flush_messages,
+                .flush_ms = t.flush_ms,
+                .file_delete_delay_ms = t.file_delete_delay_ms,
+                .producer_expiration_ms = config_i64(cfg, CFG_PRODUCER_ID_EXPIRATION_MS),
+            },
+        .max_message_bytes = t.max_message_bytes,
+        .min_insync_replicas = t.min_insync_replicas,
+        .timestamp_before_max_ms = t.message_timestamp_before_max_ms,
+        .timestamp_after_max_ms = t.message_timestamp_after_max_ms,
+    };
+}

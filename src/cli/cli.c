@@ -1,0 +1,94 @@
+/* cli.c: the table of commands. */
+#include "cli/cli.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/macros.h"
+
+struct command {
+    const char *name, *arguments, *summary, *help;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct command commands[] = {
+    {"broker", "[server.properties] [--override KEY=VALUE]...", "run a broker",
+     "Runs a broker in the foreground until SIGTERM or SIGINT ends it; SIGHUP reopens its log file.\n"
+     "\n"
+     "  server.properties       configuration with Kafka's keys; without it the defaults hold: one node,\n"
+     "                          port 9092, coordination in the log directory\n"
+     "  --override KEY=VALUE    sets one key, over the file; may be given many times\n",
+     cli_broker},
+    {"coord", "dump DIR", "show the coordination store",
+     "  dump DIR                prints every node of the embedded store in log directory DIR: path, version,\n"
+     "                          whether it is ephemeral, data.  Reads only; the broker may run meanwhile.\n",
+     cli_coord},
+    {"config-doc", "", "print the table of configuration keys as Markdown", "", cli_config_doc},
+};
+
+static const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(commands); i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+static void print_overview(FILE *out)
+{
+    fprintf(out, "usage: barnabas COMMAND ...\n\n");
+    for (size_t i = 0; i < ARRAY_COUNT(commands); i++) fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "  %-12s %s\n  %-12s %s\n", "help", "show a command's arguments: barnabas help COMMAND", "version",
+            "print the version");
+}
+
+void cli_help(const char *command)
+{
+    const struct command *c = command_find(command);
+    printf("usage: barnabas %s %s\n\n%s", c->name, c->arguments, c->help);
+}
+
+int cli_usage_error(const char *command, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fprintf(stderr, "barnabas %s: ", command);
+    vfprintf(stderr, fmt, args);
+    fprintf(stderr, "\nSee: barnabas %s --help\n", command);
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+static int unknown_command(const char *name)
+{
+    fprintf(stderr, "barnabas: there is no command '%s'\n\n", name);
+    print_overview(stderr);
+    return EXIT_USAGE;
+}
+
+int cli_main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_overview(stderr);
+        return EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
+        printf("barnabas %s\n", BARNABAS_VERSION);
+        return 0;
+    }
+    bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0;
+    if (help && argc < 3) {
+        print_overview(stdout);
+        return 0;
+    }
+    const struct command *c = command_find(help ? argv[2] : name);
+    if (!c) return unknown_command(help ? argv[2] : name);
+    for (int i = 2; i < argc && !help; i++) help = strcmp(argv[i], "--help") == 0;
+    if (help) {
+        cli_help(c->name);
+        return 0;
+    }
+    return c->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,636 @@
+/* controller.c: the controller's life: running for office, reading the cluster's state, the queue of events, the end.
+ *
+ * WHAT ALWAYS HOLDS
+ * (1) One event at a time is between its begin and its end.  Only it changes the tables.
+ * (2) Out of office the tables are empty.
+ * (3) Whenever the store refuses a write that the tables allowed, the tables are wrong: the controller leaves office
+ * and runs again, which reads everything anew. */
+#define LOG_MODULE "controller"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "controller/controller_internal.h"
+
+enum { OFFICE_RETRY_US = 1000 * 1000, OFFICE_RETRY_CORRUPT_US = 30 * 1000 * 1000 };
+
+static void office_queue(struct controller *c);
+
+static void state_set(struct controller *c, enum controller_state state)
+{
+    static const char *const names[] = {"standby", "loading", "active"};
+    if (c->state == state) return;
+    c->state = state;
+    LOG_INFO("controller_state", "broker=%d state=%s epoch=%d", c->opt.broker_id, names[state], c->epoch);
+    if (c->opt.state_changed) c->opt.state_changed(c->opt.arg, state, c->epoch);
+}
+
+/* --- events --- */
+
+static void office_released(void *arg, const struct coord_result *r)
+{
+    (void)arg;
+    (void)r; /* when it fails the office is another's, or goes with the session */
+}
+
+/* Removes /controller if it is ours. */
+static void release_office(struct controller *c)
+{
+    if (c->state == CONTROLLER_STANDBY) return;
+    const struct coord_op ops[] = {
+        {.kind = COORD_CHECK, .path = ZNODE_CONTROLLER_EPOCH, .version = c->epoch_version},
+        {.kind = COORD_DELETE, .path = ZNODE_CONTROLLER, .version = COORD_ANY_VERSION},
+    };
+    coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), (struct coord_to){c->opt.loop, office_released, c});
+}
+
+static void run_later(struct controller *c, int64_t wait_us)
+{
+    if (!c->stopping) loop_timer_set(c->opt.loop, &c->retry, loop_now_us(c->opt.loop) + wait_us);
+}
+
+static void leave_office(struct controller *c)
+{
+    bool wrong = c->tables_wrong;
+    c->deposed = c->tables_wrong = false;
+    release_office(c);
+    deletion_abandon(c);
+    state_clear(c);
+    state_set(c, CONTROLLER_STANDBY);
+    if (wrong)
+        run_later(c, OFFICE_RETRY_US); /* not at once: what went wrong may go wrong again */
+    else if (!c->stopping)
+        office_queue(c);
+}
+
+static void stopped_run(struct loop_msg *msg)
+{
+    struct controller *c = CONTAINER_OF(msg, struct controller, stop_msg);
+    void (*stopped)(void *) = c->stopped;
+    c->stopped = NULL;
+    if (stopped) stopped(c->stopped_arg);
+}
+
+static void stop_check(struct controller *c)
+{
+    if (!c->stopping || c->current || !list_is_empty(&c->queue) || c->messages_out || c->stop_msg.run) return;
+    c->stop_msg.run = stopped_run;
+    loop_post(c->opt.loop, &c->stop_msg);
+}
+
+/* Enters the current event; false when it waits. */
+static bool current_run(struct controller *c)
+{
+    struct event *ev = c->current;
+    if (ev->pending) return false;
+    if (c->deposed || c->stopping || (c->state != CONTROLLER_ACTIVE && !ev->any_state)) {
+        c->current = NULL;
+        ev->drop(c, ev);
+        return true;
+    }
+    if (ev->run(c, ev) == STEP_WAIT) {
+        ASSERT(ev->pending || c->deposed || c->stopping);
+        return ev->pending == 0;
+    }
+    c->current = NULL;
+    return true;
+}
+
+void controller_pump(struct controller *c)
+{
+    if (c->running) return;
+    c->running = true;
+    for (;;) {
+        if (c->current && !current_run(c)) break;
+        if (c->current) continue;
+        if (c->deposed) leave_office(c);
+        struct list_node *next = list_pop_front(&c->queue);
+        if (!next) break;
+        c->current = CONTAINER_OF(next, struct event, link);
+    }
+    c->running = false;
+    stop_check(c);
+}
+
+void controller_queue(struct controller *c, struct event *ev)
+{
+    ASSERT_OWNER(c->opt.loop);
+    list_push_back(&c->queue, &ev->link);
+    controller_pump(c);
+}
+
+void event_call_done(struct controller *c, struct event *ev, enum err e)
+{
+    ASSERT(ev == c->current && ev->pending > 0);
+    if (e && !ev->err) ev->err = e;
+    if (--ev->pending == 0) controller_pump(c);
+}
+
+void controller_depose(struct controller *c)
+{
+    c->deposed = true;
+}
+
+void controller_reload(struct controller *c)
+{
+    c->deposed = c->tables_wrong = true;
+}
+
+static void retry_fire(struct timer *t)
+{
+    struct controller *c = CONTAINER_OF(t, struct controller, retry);
+    if (!c->stopping) office_queue(c);
+}
+
+void controller_fail(struct controller *c, const struct fault *f)
+{
+    LOG_ERROR("controller_failed", "broker=%d reason=\"%s\"", c->opt.broker_id, f->text);
+    if (c->opt.failed) c->opt.failed(c->opt.arg, f);
+}
+
+/* --- running for office, and reading the state --- */
+
+enum office_stage {
+    OFFICE_READ_EPOCH,
+    OFFICE_MAKE_EPOCH,
+    OFFICE_RUN,
+    OFFICE_WON_OR_LOST,
+    OFFICE_LIST,
+    OFFICE_READ_TOPICS,
+    OFFICE_READ_STATES,
+    OFFICE_LOADED
+};
+
+struct office {
+    struct event ev;
+    struct controller *c;
+    struct arena arena;
+    int32_t epoch, epoch_version; /* as read; -1: there is none */
+    bool won, lost;
+    struct str *brokers, *topics, *deletions;
+    size_t broker_count, topic_count, deletion_count;
+    struct fault fault; /* the first one */
+};
+
+/* One read of many. */
+struct read {
+    struct office *o;
+    struct str name;
+    struct topic *topic;
+    int32_t partition;
+};
+
+static struct office *office_of(struct event *ev)
+{
+    return CONTAINER_OF(ev, struct office, ev);
+}
+
+static void office_end(struct office *o)
+{
+    o->c->office_queued = false;
+    arena_fini(&o->arena);
+    mem_free(o);
+}
+
+static void office_fault(struct office *o, enum err e, const char *what, const char *text)
+{
+    if (o->fault.code) return;
+    fault_set(&o->fault, e, "The controller cannot read %s from the coordination store: %s.", what,
+              text ? text : err_text(e));
+}
+
+static struct coord_to office_to(struct office *o, coord_done_fn done, void *arg)
+{
+    o->ev.pending++;
+    return (struct coord_to){o->c->opt.loop, done, arg};
+}
+
+static void epoch_read(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    if (r->err == OK && znode_controller_epoch_decode(r->data, &o->epoch, &o->fault) == OK)
+        o->epoch_version = r->stat.version;
+    else if (r->err && r->err != ERR_NOT_FOUND)
+        office_fault(o, r->err, "/controller_epoch", r->text);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void epoch_made(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    if (r->err && r->err != ERR_EXISTS) office_fault(o, r->err, "/controller_epoch", r->text);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void office_run_done(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    if (r->err == OK) {
+        o->won = true;
+        o->c->epoch = o->epoch + 1;
+        o->c->epoch_version = r->results[1].stat.version;
+    } else if (r->err == ERR_EXISTS) {
+        o->lost = true;
+    } else if (r->err != ERR_VERSION) {
+        office_fault(o, r->err, "/controller", r->text);
+    }
+    event_call_done(o->c, &o->ev, OK);
+}
+
+/* /controller was made, changed or deleted: whoever is in office has lost it, whoever waits may run. */
+static void office_watch_fired(void *arg, enum coord_event event, struct str path)
+{
+    struct controller *c = arg;
+    (void)event;
+    (void)path;
+    if (c->stopping || c->office_queued || timer_is_set(&c->retry)) return; /* that looks for itself */
+    if (c->state == CONTROLLER_STANDBY) {
+        office_queue(c);
+        return;
+    }
+    controller_depose(c);
+    controller_pump(c);
+}
+
+static void office_watched(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    if (r->err == ERR_NOT_FOUND)
+        o->lost = false; /* gone meanwhile: run again */
+    else if (r->err)
+        office_fault(o, r->err, "/controller", r->text);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void office_watch(struct office *o)
+{
+    coord_exists(o->c->opt.coord, ZNODE_CONTROLLER, (struct coord_watch){office_watch_fired, o->c},
+                 office_to(o, office_watched, o));
+}
+
+static void office_run_for(struct office *o)
+{
+    struct controller *c = o->c;
+    struct znode_controller me = {c->opt.broker_id, clock_wall_ms(loop_clock(c->opt.loop)), -1};
+    const struct coord_op ops[] = {
+        {.kind = COORD_CREATE,
+         .path = ZNODE_CONTROLLER,
+         .data = znode_controller_encode(&o->arena, &me),
+         .flags = COORD_EPHEMERAL},
+        {.kind = COORD_SET,
+         .path = ZNODE_CONTROLLER_EPOCH,
+         .data = znode_controller_epoch_encode(&o->arena, o->epoch + 1),
+         .version = o->epoch_version},
+    };
+    coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), office_to(o, office_run_done, o));
+}
+
+static void list_copy(struct office *o, const struct coord_result *r, struct str **out, size_t *count)
+{
+    *out = arena_array(&o->arena, struct str, r->child_count);
+    *count = r->child_count;
+    for (size_t i = 0; i < r->child_count; i++) (*out)[i] = arena_str(&o->arena, r->children[i]);
+}
+
+static void listed(struct office *o, const struct coord_result *r, struct str **out, size_t *count)
+{
+    if (r->err == OK)
+        list_copy(o, r, out, count);
+    else
+        office_fault(o, r->err, "its lists", r->text);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void brokers_listed(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    listed(o, r, &o->brokers, &o->broker_count);
+}
+
+static void topics_listed(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    listed(o, r, &o->topics, &o->topic_count);
+}
+
+static void deletions_listed(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    listed(o, r, &o->deletions, &o->deletion_count);
+}
+
+static void feature_made(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    if (r->err && r->err != ERR_EXISTS) office_fault(o, r->err, "/feature", r->text);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void office_list(struct office *o)
+{
+    struct controller *c = o->c;
+    struct coord *store = c->opt.coord;
+    struct znode_features none = {.enabled = true};
+    coord_create(store, ZNODE_FEATURE, znode_features_encode(&o->arena, &none), 0, office_to(o, feature_made, o));
+    coord_children(store, ZNODE_BROKER_IDS, (struct coord_watch){brokers_watch_fired, c},
+                   office_to(o, brokers_listed, o));
+    coord_children(store, ZNODE_TOPICS, COORD_NO_WATCH, office_to(o, topics_listed, o));
+    coord_children(store, ZNODE_DELETE_TOPICS, COORD_NO_WATCH, office_to(o, deletions_listed, o));
+}
+
+static void broker_read(void *arg, const struct coord_result *r)
+{
+    struct read *rd = arg;
+    struct office *o = rd->o;
+    if (r->err == OK) {
+        enum err e = broker_load(o->c, rd->partition, r, &o->fault);
+        (void)e; /* o->fault has it */
+    } else if (r->err != ERR_NOT_FOUND) {
+        office_fault(o, r->err, "a broker", r->text);
+    }
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void topic_load(struct controller *c, struct str name, const struct znode_topic *zt, int32_t version,
+                       struct fault *f)
+{
+    if (zt->partition_count > 0 && zt->partitions[zt->partition_count - 1].partition >= CONTROLLER_PARTITIONS_MAX) {
+        fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a partition %d: too many.",
+                  STR_ARG(name), zt->partitions[zt->partition_count - 1].partition);
+        return;
+    }
+    struct topic *t = topic_add(c, name, zt->topic_id);
+    t->version = version;
+    if (zt->partition_count) topic_resize(t, zt->partitions[zt->partition_count - 1].partition + 1);
+    for (size_t i = 0; i < zt->partition_count; i++) {
+        const struct znode_replicas *zr = &zt->partitions[i];
+        struct controller_partition *p = &t->partitions[zr->partition];
+        partition_set_replicas(p, zr->replicas, zr->replica_count);
+        p->adding = ids_copy(zr->adding, zr->adding_count);
+        p->adding_count = zr->adding_count;
+        p->removing = ids_copy(zr->removing, zr->removing_count);
+        p->removing_count = zr->removing_count;
+    }
+}
+
+static void topic_read(void *arg, const struct coord_result *r)
+{
+    struct read *rd = arg;
+    struct office *o = rd->o;
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    struct znode_topic zt;
+    if (r->err == OK) {
+        struct fault f = {OK, ""};
+        if (znode_topic_decode(&a, r->path, r->data, &zt, &f) == OK)
+            topic_load(o->c, rd->name, &zt, r->stat.version, &f);
+        if (f.code && !o->fault.code) o->fault = f;
+    } else if (r->err != ERR_NOT_FOUND) {
+        office_fault(o, r->err, "a topic", r->text);
+    }
+    arena_fini(&a);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void office_read_topics(struct office *o)
+{
+    struct controller *c = o->c;
+    struct read *reads = arena_array(&o->arena, struct read, o->broker_count + o->topic_count);
+    for (size_t i = 0; i < o->broker_count; i++) {
+        struct read *rd = reads++;
+        rd->o = o;
+        if (!broker_id_parse(o->brokers[i], &rd->partition)) continue;
+        coord_get(c->opt.coord, znode_broker_path(&o->arena, rd->partition), COORD_NO_WATCH,
+                  office_to(o, broker_read, rd));
+    }
+    for (size_t i = 0; i < o->topic_count; i++) {
+        struct read *rd = reads++;
+        *rd = (struct read){.o = o, .name = o->topics[i]};
+        coord_get(c->opt.coord, znode_topic_path(&o->arena, rd->name), COORD_NO_WATCH, office_to(o, topic_read, rd));
+    }
+}
+
+static void state_read(void *arg, const struct coord_result *r)
+{
+    struct read *rd = arg;
+    struct office *o = rd->o;
+    struct controller_partition *p = &rd->topic->partitions[rd->partition];
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    struct znode_state zs;
+    if (r->err == OK) {
+        struct fault f = {OK, ""};
+        if (znode_state_decode(&a, r->path, r->data, &zs, &f) == OK) {
+            p->leader = zs.leader;
+            p->leader_epoch = zs.leader_epoch;
+            p->controller_epoch = zs.controller_epoch;
+            p->leader_recovery_state = zs.leader_recovery_state;
+            p->state_version = r->stat.version;
+            partition_set_isr(p, zs.isr, zs.isr_count);
+        } else if (!o->fault.code) {
+            o->fault = f;
+        }
+    } else if (r->err != ERR_NOT_FOUND) {
+        office_fault(o, r->err, "a partition's state", r->text);
+    }
+    arena_fini(&a);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void office_read_states(struct office *o)
+{
+    struct controller *c = o->c;
+    struct arena paths; /* the store copies them: thousands need not be kept */
+    arena_init(&paths, SIZE_MAX);
+    for (struct topic *t = c->topics; t; t = t->by_name.next) {
+        struct read *reads = arena_array(&o->arena, struct read, (size_t)t->partition_count);
+        for (int32_t i = 0; i < t->partition_count; i++) {
+            if (!t->partitions[i].replicas) continue;
+            reads[i] = (struct read){.o = o, .topic = t, .partition = i};
+            coord_get(c->opt.coord, znode_state_path(&paths, t->name, i), COORD_NO_WATCH,
+                      office_to(o, state_read, &reads[i]));
+        }
+        arena_reset(&paths);
+    }
+    arena_fini(&paths);
+}
+
+static void ignored(void *arg, const struct coord_result *r)
+{
+    (void)r;
+    struct office *o = arg;
+    event_call_done(o->c, &o->ev, OK);
+}
+
+/* Marks topics that are to be deleted; a marker without a topic is what is left of a deletion, and goes. */
+static void office_mark_deletions(struct office *o)
+{
+    struct controller *c = o->c;
+    for (size_t i = 0; i < o->deletion_count; i++) {
+        struct topic *t = topic_find(c, o->deletions[i]);
+        if (t) {
+            t->deleting = true;
+            continue;
+        }
+        const struct coord_op ops[] = {
+            {.kind = COORD_CHECK, .path = ZNODE_CONTROLLER_EPOCH, .version = c->epoch_version},
+            {.kind = COORD_DELETE,
+             .path = znode_delete_topic_path(&o->arena, o->deletions[i]),
+             .version = COORD_ANY_VERSION},
+        };
+        coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), office_to(o, ignored, o));
+    }
+}
+
+static enum step office_failed(struct controller *c, struct office *o)
+{
+    controller_fail(c, &o->fault);
+    enum err e = o->fault.code;
+    release_office(c);
+    state_clear(c);
+    state_set(c, CONTROLLER_STANDBY);
+    office_end(o);
+    /* A closed session does not come back; anything else may. */
+    if (e != ERR_CLOSED) run_later(c, e == ERR_CORRUPT ? OFFICE_RETRY_CORRUPT_US : OFFICE_RETRY_US);
+    return STEP_DONE;
+}
+
+static enum step office_run(struct controller *c, struct event *ev)
+{
+    struct office *o = office_of(ev);
+    if (o->fault.code) return office_failed(c, o);
+    switch ((enum office_stage)ev->stage) {
+    case OFFICE_READ_EPOCH:
+        ev->stage = OFFICE_MAKE_EPOCH;
+        o->epoch_version = -1;
+        coord_get(c->opt.coord, ZNODE_CONTROLLER_EPOCH, COORD_NO_WATCH, office_to(o, epoch_read, o));
+        return STEP_WAIT;
+    case OFFICE_MAKE_EPOCH:
+        if (o->epoch_version < 0) {
+            ev->stage = OFFICE_READ_EPOCH;
+            coord_create(c->opt.coord, ZNODE_CONTROLLER_EPOCH, znode_controller_epoch_encode(&o->arena, 0), 0,
+                         office_to(o, epoch_made, o));
+            return STEP_WAIT;
+        }
+        FALLTHROUGH;
+    case OFFICE_RUN:
+        ev->stage = OFFICE_WON_OR_LOST;
+        office_run_for(o);
+        return STEP_WAIT;
+    case OFFICE_WON_OR_LOST:
+        ev->stage = o->won ? OFFICE_LIST : OFFICE_READ_EPOCH;
+        if (!o->won && !o->lost) return office_run(c, ev); /* another epoch: read it */
+        office_watch(o);
+        if (o->won) return STEP_WAIT;
+        ev->stage = OFFICE_LOADED; /* the watch decides what then */
+        return STEP_WAIT;
+    case OFFICE_LIST:
+        ev->stage = OFFICE_READ_TOPICS;
+        state_set(c, CONTROLLER_LOADING);
+        office_list(o);
+        return STEP_WAIT;
+    case OFFICE_READ_TOPICS:
+        ev->stage = OFFICE_READ_STATES;
+        office_read_topics(o);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
+    case OFFICE_READ_STATES:
+        ev->stage = OFFICE_LOADED;
+        office_mark_deletions(o);
+        office_read_states(o);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
+    case OFFICE_LOADED: break;
+    }
+    bool won = o->won, lost = o->lost;
+    office_end(o);
+    if (won) {
+        state_set(c, CONTROLLER_ACTIVE);
+        brokers_queue(c, true);
+    } else if (!lost) {
+        office_queue(c);
+    }
+    return STEP_DONE;
+}
+
+static void office_drop(struct controller *c, struct event *ev)
+{
+    (void)c;
+    office_end(office_of(ev));
+}
+
+static void office_queue(struct controller *c)
+{
+    struct office *o = mem_zalloc(1, sizeof *o);
+    c->office_queued = true;
+    o->ev = (struct event){.run = office_run, .drop = office_drop, .any_state = true};
+    o->c = c;
+    arena_init(&o->arena, SIZE_MAX);
+    controller_queue(c, &o->ev);
+}
+
+/* --- life --- */
+
+struct controller *controller_start(const struct controller_options *opt)
+{
+    struct controller *c = mem_zalloc(1, sizeof *c);
+    c->opt = *opt;
+    struct str listener = opt->inter_broker_listener;
+    if (!str_is_null(listener)) c->opt.inter_broker_listener.data = mem_strndup(listener.data, listener.size);
+    list_init(&c->queue);
+    c->retry.fire = retry_fire;
+    office_queue(c);
+    return c;
+}
+
+void controller_stop(struct controller *c, void (*stopped)(void *arg), void *arg)
+{
+    ASSERT_OWNER(c->opt.loop);
+    ASSERT(!c->stopping);
+    c->stopping = true;
+    c->stopped = stopped;
+    c->stopped_arg = arg;
+    loop_timer_cancel(c->opt.loop, &c->retry);
+    if (c->state != CONTROLLER_STANDBY) controller_depose(c);
+    controller_pump(c);
+}
+
+void controller_free(struct controller *c)
+{
+    if (!c) return;
+    ASSERT(c->stopping && !c->stopped && !c->current && list_is_empty(&c->queue));
+    state_clear(c);
+    mem_free((void *)(uintptr_t)c->opt.inter_broker_listener.data);
+    mem_free(c);
+}
+
+/* --- looking inside --- */
+
+enum controller_state controller_state(const struct controller *c)
+{
+    return c->state;
+}
+
+int32_t controller_epoch(const struct controller *c)
+{
+    return c->epoch;
+}
+
+size_t controller_topic_count(const struct controller *c)
+{
+    return HASH_CNT(by_name, c->topics);
+}
+
+size_t controller_broker_count(const struct controller *c)
+{
+    return HASH_COUNT(c->brokers);
+}
+
+bool controller_find_topic(const struct controller *c, struct str name, struct controller_topic *out)
+{
+    const struct topic *t = topic_find(c, name);
+    if (!t) return false;
+    *out = (struct controller_topic){t->name, t->id, t->partitions, t->partition_count, t->deleting};
+    return true;
+}

@@ -1,0 +1,264 @@
+/* controller_internal.h: what the controller's files share.
+ *
+ * Events: one at a time changes the cluster.  An event is a list of stages; while calls to the store are out it waits
+ * (`pending`), and the controller enters it again when the last one is answered.  Messages to brokers do not hold the
+ * queue up: they are sent at an event's end, and whoever waits for their effect is told by a `struct sending`.
+ *
+ * Operations: what a client asked for.  An operation is an event with an arena, results and somebody to answer; it may
+ * be answered (time is up) before it is over. */
+#ifndef CONTROLLER_CONTROLLER_INTERNAL_H
+#define CONTROLLER_CONTROLLER_INTERNAL_H
+
+#include "base/hash.h"
+#include "base/list.h"
+#include "controller/assign.h"
+#include "controller/controller.h"
+
+/* --- state --- */
+
+struct topic_names; /* topics whose unified names are equal */
+
+struct topic {
+    UT_hash_handle by_name, by_id;
+    struct list_node same_names; /* in names->topics */
+    struct topic_names *names;
+    struct uuid id;                          /* zero: none (made before topics had ids) */
+    int32_t version;                         /* of its znode */
+    struct controller_partition *partitions; /* by number */
+    int32_t partition_count;
+    bool deleting;
+    bool deletion_queued;         /* an event that removes it from the store is in the queue */
+    int32_t deletion_waits;       /* StopReplica answers still to come */
+    struct list deletion_waiters; /* of struct op_topic */
+    struct str name;
+    char text[];
+};
+
+struct topic_names {
+    UT_hash_handle hh;
+    struct list topics;
+    struct str unified;
+    char text[];
+};
+
+struct broker {
+    UT_hash_handle hh; /* by id */
+    int32_t id;
+    int64_t epoch;      /* czxid of its registration */
+    bool seen;          /* in the listing that is being worked off */
+    struct arena arena; /* of `info` */
+    struct znode_broker info;
+};
+
+/* --- events --- */
+
+enum step { STEP_WAIT, STEP_DONE };
+
+struct event {
+    struct list_node link;
+    /* Entered at first, and each time `pending` has come down to 0. */
+    enum step (*run)(struct controller *c, struct event *ev);
+    /* Instead of running it, or in its middle: the controller is out of office.  Frees or answers. */
+    void (*drop)(struct controller *c, struct event *ev);
+    bool any_state; /* runs out of office too */
+    int stage;
+    size_t pending;
+    enum err err; /* the first failure of a call to the store */
+};
+
+struct controller {
+    struct controller_options opt;
+    enum controller_state state;
+    int32_t epoch;         /* of the controller's office */
+    int32_t epoch_version; /* of /controller_epoch: every write checks it */
+
+    struct topic *topics; /* by name */
+    struct topic *topics_by_id;
+    struct topic_names *names;
+    struct broker *brokers;
+
+    struct list queue; /* events not begun */
+    size_t queued_ops;
+    struct event *current;
+    bool running;       /* inside controller_pump(): events must not be entered from within */
+    bool deposed;       /* a write met another epoch, or /controller is not ours: leave office before the next event */
+    bool office_queued; /* an event that runs for office is in the queue or current */
+    bool tables_wrong;  /* with deposed: see controller_reload() */
+    int64_t purged_ms;  /* when old config notifications were last removed */
+    size_t messages_out;
+
+    bool stopping;
+    void (*stopped)(void *arg);
+    void *stopped_arg;
+    struct loop_msg stop_msg;
+    struct timer retry; /* running for office again after the store failed */
+};
+
+/* Appends the event and runs what can be run.  Owner. */
+void controller_queue(struct controller *c, struct event *ev);
+void controller_pump(struct controller *c);
+/* One of the event's calls was answered with `e`; enters the event when it was the last. */
+void event_call_done(struct controller *c, struct event *ev, enum err e);
+/* The store's content is of no use: tells the listener and leaves office. */
+void controller_fail(struct controller *c, const struct fault *f);
+/* The office is lost: leaves it as soon as the current event returns, and runs for it again. */
+void controller_depose(struct controller *c);
+/* The store refused what the tables allowed: the same, after a while. */
+void controller_reload(struct controller *c);
+
+/* --- state.c --- */
+
+struct topic *topic_find(const struct controller *c, struct str name);
+struct topic *topic_find_id(const struct controller *c, struct uuid id);
+struct topic *topic_add(struct controller *c, struct str name, struct uuid id);
+void topic_remove(struct controller *c, struct topic *t);
+/* NULL, or another topic whose name differs from this one in '.' and '_' alone. */
+struct topic *topic_find_colliding(const struct controller *c, struct str name, struct arena *a);
+/* Room for `count` partitions; new ones are empty. */
+void topic_resize(struct topic *t, int32_t count);
+/* Lists are copied. */
+void partition_set_replicas(struct controller_partition *p, const int32_t *replicas, int32_t count);
+void partition_set_isr(struct controller_partition *p, const int32_t *isr, int32_t count);
+int32_t *ids_copy(const int32_t *ids, int32_t count);
+bool ids_have(const int32_t *ids, int32_t count, int32_t id);
+struct broker *broker_find(const struct controller *c, int32_t id);
+struct broker *broker_put(struct controller *c, int32_t id);
+void broker_remove(struct controller *c, struct broker *b);
+/* The live brokers, sorted by id, in `a`. */
+struct assign_broker *brokers_list(const struct controller *c, struct arena *a, size_t *count);
+void state_clear(struct controller *c);
+
+/* --- writes.c: pipelined multis --- */
+
+struct writes {
+    struct controller *c;
+    struct event *ev;
+    struct arena *a; /* lives until the event's last call is answered */
+    void (*done)(void *arg, enum err e, size_t failed_step, const struct coord_result *r);
+    void *arg;
+    struct coord_op *ops;
+    size_t count, cap, bytes;
+};
+
+enum {
+    WRITE_BYTES_MAX = 512 * 1024, /* half of what ZooKeeper takes at once */
+    WRITE_STEPS_MAX = 4000
+};
+
+/* `done` (may be NULL) hears of each multi: results[0] is the epoch check, the steps follow. */
+void writes_init(struct writes *w, struct controller *c, struct event *ev, struct arena *a);
+/* Adds a step and sends the multi off when it is full.  What the step points to must live until it is sent. */
+void writes_add(struct writes *w, struct coord_op op);
+void writes_flush(struct writes *w);
+void writes_fini(struct writes *w);
+
+/* --- messages.c --- */
+
+/* Messages of one event, and who waits for their answers. */
+struct sending;
+
+struct sending *sending_new(struct controller *c);
+/* Partitions to be told: LeaderAndIsr to their replicas, UpdateMetadata to everyone. */
+void sending_add_partition(struct sending *s, struct topic *t, int32_t partition, bool is_new);
+/* UpdateMetadata to everyone that the topic is being deleted, StopReplica to its replicas.  How many brokers hold
+ * replicas and are alive goes to topic->deletion_waits; false: some holder is away. */
+bool sending_add_deletion(struct sending *s, struct topic *t);
+/* Only the topics' partitions that `broker_id` holds, and everything in UpdateMetadata: a broker that came. */
+void sending_only_to(struct sending *s, int32_t broker_id);
+/* Sends all, always with the live brokers.  `own_done` runs when the own broker has answered all that went to it (at
+ * once when nothing did). */
+void sending_send(struct sending *s, void (*own_done)(void *arg), void *own_arg);
+/* Instead of sending. */
+void sending_drop(struct sending *s);
+
+/* --- brokers.c: who is alive, and who leads therefore --- */
+
+/* Queues an event that makes the cluster whole: states for partitions that have none, leaders for those without a live
+ * one.  `loaded`: the state was just read: everybody is told everything.  Else the registrations are read first. */
+void brokers_queue(struct controller *c, bool loaded);
+/* Reads a registration into the table. */
+MUST_USE enum err broker_load(struct controller *c, int32_t id, const struct coord_result *r, struct fault *f);
+/* The broker id of a node below /brokers/ids; false: no number. */
+bool broker_id_parse(struct str name, int32_t *id);
+void brokers_watch_fired(void *arg, enum coord_event event, struct str path);
+/* The first leader of a new partition, in memory: false when no replica is alive. */
+bool partition_start(const struct controller *c, struct controller_partition *p);
+struct bytes partition_encode(const struct controller_partition *p, struct arena *a);
+
+/* --- ops.c: what clients asked for --- */
+
+struct op;
+
+struct op_topic {
+    struct op *op;
+    struct controller_result result;
+    bool done;                /* the result stands */
+    struct list_node waiting; /* in topic->deletion_waiters */
+    struct topic *topic;      /* being made or grown, while the event runs; NULL else */
+    union {
+        struct controller_new_topic new_topic;
+        struct controller_topic_ref ref;
+        struct controller_more_partitions more;
+        struct controller_config_change change;
+    };
+    int32_t *replicas; /* of the new partitions, replication_factor each */
+    int32_t first_partition, partition_count;
+    int16_t replication_factor;
+    bool deferred;          /* deletion: a broker that holds replicas is away */
+    int32_t config_version; /* of its settings' node; -1: not there */
+    struct bytes config;    /* its settings' data */
+    enum err err;           /* of its calls to the store */
+    int multis_done;        /* how many of its multis succeeded before */
+};
+
+struct op {
+    struct event ev;
+    struct controller *c;
+    struct arena arena;
+    struct loop_msg arrive; /* to the controller's loop */
+    struct controller_to to;
+    struct timer deadline;
+    bool has_timeout;
+    int32_t timeout_ms;
+    bool validate_only;
+    bool answered;
+    bool event_over;
+    size_t open; /* topics whose result does not stand yet */
+    struct op_topic *topics;
+    size_t count;
+    /* Producer ids: */
+    int32_t broker_id;
+    struct bytes block;
+    int32_t block_version; /* -1: there is no node */
+    int64_t producer_id_start;
+    int32_t producer_id_count;
+};
+
+/* `count` topics with results that say nothing yet. */
+struct op *op_new(struct controller *c, size_t count, struct controller_to to);
+/* Sends the operation to the controller's loop. */
+void op_post(struct op *op, enum step (*run)(struct controller *c, struct event *ev));
+struct op *op_of(struct event *ev);
+/* The topic's result stands: answers the operation when it was the last one.  The operation may be gone afterwards,
+ * unless its event still runs. */
+void op_topic_finish(struct op_topic *t, enum kerr kerr, struct str message);
+/* Keeps the operation alive over a loop that finishes its topics. */
+void op_hold(struct op *op);
+void op_release(struct op *op);
+/* Finishes every topic that was told to the brokers and has no result yet. */
+void op_told(void *arg);
+/* To be returned at the end of the operation's event. */
+enum step op_event_over(struct op *op);
+/* A call to the store for one of its topics failed. */
+void op_topic_failed(struct op_topic *t, enum err e);
+
+/* --- delete.c --- */
+
+/* Sends what is needed to delete topics that are marked: after a load, or when brokers came or went. */
+void deletion_resume(struct controller *c);
+/* Out of office: nobody is told any more when topics are gone. */
+void deletion_abandon(struct controller *c);
+/* One broker answered StopReplica. */
+void deletion_stopped(struct controller *c, struct str topic, bool ok);
+
+#endif

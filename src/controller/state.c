@@ -1,0 +1,179 @@
+/* state.c: the controller's tables: topics by name, id and unified name; brokers by id. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "controller/controller_internal.h"
+#include "controller/topic_name.h"
+
+struct topic *topic_find(const struct controller *c, struct str name)
+{
+    struct topic *t;
+    HASH_FIND(by_name, c->topics, name.data, name.size, t);
+    return t;
+}
+
+struct topic *topic_find_id(const struct controller *c, struct uuid id)
+{
+    struct topic *t = NULL;
+    if (!uuid_is_zero(id)) HASH_FIND(by_id, c->topics_by_id, id.bytes, sizeof id.bytes, t);
+    return t;
+}
+
+static struct topic_names *names_find(const struct controller *c, struct str unified)
+{
+    struct topic_names *n;
+    HASH_FIND(hh, c->names, unified.data, unified.size, n);
+    return n;
+}
+
+static struct topic_names *names_get(struct controller *c, struct str name)
+{
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    struct str unified = topic_name_unify(name, &a);
+    struct topic_names *n = names_find(c, unified);
+    if (!n) {
+        n = mem_zalloc(1, sizeof *n + unified.size);
+        memcpy(n->text, unified.data, unified.size);
+        n->unified = (struct str){n->text, unified.size};
+        list_init(&n->topics);
+        HASH_ADD_KEYPTR(hh, c->names, n->unified.data, n->unified.size, n);
+    }
+    arena_fini(&a);
+    return n;
+}
+
+struct topic *topic_find_colliding(const struct controller *c, struct str name, struct arena *a)
+{
+    struct topic_names *n = names_find(c, topic_name_unify(name, a));
+    struct list_node *first = n ? list_first(&n->topics) : NULL;
+    return first ? CONTAINER_OF(first, struct topic, same_names) : NULL;
+}
+
+struct topic *topic_add(struct controller *c, struct str name, struct uuid id)
+{
+    struct topic *t = mem_zalloc(1, sizeof *t + name.size);
+    memcpy(t->text, name.data, name.size);
+    t->name = (struct str){t->text, name.size};
+    t->id = id;
+    list_init(&t->deletion_waiters);
+    HASH_ADD_KEYPTR(by_name, c->topics, t->name.data, t->name.size, t);
+    if (!uuid_is_zero(id)) HASH_ADD(by_id, c->topics_by_id, id, sizeof t->id, t);
+    t->names = names_get(c, name);
+    list_push_back(&t->names->topics, &t->same_names);
+    return t;
+}
+
+static void partition_fini(struct controller_partition *p)
+{
+    mem_free(p->replicas);
+    mem_free(p->adding);
+    mem_free(p->removing);
+    mem_free(p->isr);
+    *p = (struct controller_partition){.leader = -1, .state_version = -1};
+}
+
+void topic_remove(struct controller *c, struct topic *t)
+{
+    HASH_DELETE(by_name, c->topics, t);
+    if (!uuid_is_zero(t->id)) HASH_DELETE(by_id, c->topics_by_id, t);
+    list_remove(&t->same_names);
+    if (list_is_empty(&t->names->topics)) {
+        HASH_DEL(c->names, t->names);
+        mem_free(t->names);
+    }
+    topic_resize(t, 0);
+    mem_free(t->partitions);
+    mem_free(t);
+}
+
+void topic_resize(struct topic *t, int32_t count)
+{
+    for (int32_t i = count; i < t->partition_count; i++) partition_fini(&t->partitions[i]);
+    t->partitions = mem_realloc(t->partitions, (size_t)count * sizeof *t->partitions);
+    for (int32_t i = t->partition_count; i < count; i++)
+        t->partitions[i] = (struct controller_partition){.leader = -1, .state_version = -1};
+    t->partition_count = count;
+}
+
+int32_t *ids_copy(const int32_t *ids, int32_t count)
+{
+    if (count == 0) return NULL;
+    int32_t *copy = mem_alloc((size_t)count * sizeof *copy);
+    memcpy(copy, ids, (size_t)count * sizeof *copy);
+    return copy;
+}
+
+bool ids_have(const int32_t *ids, int32_t count, int32_t id)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+void partition_set_replicas(struct controller_partition *p, const int32_t *replicas, int32_t count)
+{
+    mem_free(p->replicas);
+    p->replicas = ids_copy(replicas, count);
+    p->replica_count = count;
+}
+
+void partition_set_isr(struct controller_partition *p, const int32_t *isr, int32_t count)
+{
+    int32_t *copy = ids_copy(isr, count); /* first: it may be a part of the old list */
+    mem_free(p->isr);
+    p->isr = copy;
+    p->isr_count = count;
+}
+
+struct broker *broker_find(const struct controller *c, int32_t id)
+{
+    struct broker *b;
+    HASH_FIND(hh, c->brokers, &id, sizeof id, b);
+    return b;
+}
+
+struct broker *broker_put(struct controller *c, int32_t id)
+{
+    struct broker *b = broker_find(c, id);
+    if (b) {
+        arena_reset(&b->arena);
+        return b;
+    }
+    b = mem_zalloc(1, sizeof *b);
+    b->id = id;
+    arena_init(&b->arena, SIZE_MAX);
+    HASH_ADD(hh, c->brokers, id, sizeof b->id, b);
+    return b;
+}
+
+void broker_remove(struct controller *c, struct broker *b)
+{
+    HASH_DEL(c->brokers, b);
+    arena_fini(&b->arena);
+    mem_free(b);
+}
+
+static int compare_brokers(const void *a, const void *b)
+{
+    int32_t x = ((const struct assign_broker *)a)->id, y = ((const struct assign_broker *)b)->id;
+    return (x > y) - (x < y);
+}
+
+struct assign_broker *brokers_list(const struct controller *c, struct arena *a, size_t *count)
+{
+    struct assign_broker *list = arena_array(a, struct assign_broker, HASH_COUNT(c->brokers));
+    size_t n = 0;
+    for (const struct broker *b = c->brokers; b; b = b->hh.next)
+        list[n++] = (struct assign_broker){b->id, b->info.rack};
+    if (n) qsort(list, n, sizeof *list, compare_brokers);
+    *count = n;
+    return list;
+}
+
+void state_clear(struct controller *c)
+{
+    while (c->topics) topic_remove(c, c->topics);
+    while (c->brokers) broker_remove(c, c->brokers);
+}

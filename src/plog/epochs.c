@@ -1,0 +1,182 @@
+/* epochs.c: a sorted array; epochs and start offsets both ascend, so one search serves both. */
+#include "plog/epochs.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "plog/textfile.h"
+
+enum { LINE_SIZE_MAX = 32 }; /* two numbers of at most 10 and 19 digits, a space, a newline */
+static const size_t FILE_SIZE_MAX = (size_t)64 << 20;
+
+void epochs_init(struct epochs *ep)
+{
+    *ep = (struct epochs){0};
+}
+
+void epochs_fini(struct epochs *ep)
+{
+    mem_free(ep->entries);
+    epochs_init(ep);
+}
+
+void epochs_clear(struct epochs *ep)
+{
+    ep->count = 0;
+}
+
+bool epochs_assign(struct epochs *ep, int32_t epoch, int64_t start_offset)
+{
+    ASSERT(epoch >= 0 && start_offset >= 0);
+    const struct epoch_entry *last = ep->count ? &ep->entries[ep->count - 1] : NULL;
+    if (last && last->epoch == epoch && start_offset >= last->start_offset) return false;
+    while (ep->count > 0 &&
+           (ep->entries[ep->count - 1].epoch >= epoch || ep->entries[ep->count - 1].start_offset >= start_offset))
+        ep->count--;
+    ep->entries = mem_grow(ep->entries, &ep->cap, ep->count + 1, sizeof *ep->entries);
+    ep->entries[ep->count++] = (struct epoch_entry){epoch, start_offset};
+    return true;
+}
+
+int32_t epochs_latest(const struct epochs *ep)
+{
+    return ep->count ? ep->entries[ep->count - 1].epoch : EPOCH_NONE;
+}
+
+int32_t epochs_earliest(const struct epochs *ep)
+{
+    return ep->count ? ep->entries[0].epoch : EPOCH_NONE;
+}
+
+/* How many entries start at or below `offset`. */
+static size_t count_up_to_offset(const struct epochs *ep, int64_t offset)
+{
+    size_t low = 0, high = ep->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (ep->entries[middle].start_offset <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* How many entries have an epoch at or below `epoch`. */
+static size_t count_up_to_epoch(const struct epochs *ep, int32_t epoch)
+{
+    size_t low = 0, high = ep->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (ep->entries[middle].epoch <= epoch)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int32_t epochs_of_offset(const struct epochs *ep, int64_t offset)
+{
+    size_t n = count_up_to_offset(ep, offset);
+    return n ? ep->entries[n - 1].epoch : EPOCH_NONE;
+}
+
+void epochs_end_offset(const struct epochs *ep, int32_t epoch, int64_t log_end, int32_t *found, int64_t *end)
+{
+    *found = EPOCH_NONE;
+    *end = EPOCH_OFFSET_NONE;
+    if (epoch == EPOCH_NONE) return;
+    if (epoch == epochs_latest(ep)) {
+        *found = epoch;
+        *end = log_end;
+        return;
+    }
+    size_t n = count_up_to_epoch(ep, epoch);
+    if (n == ep->count) return;
+    /* Below the first known: its records are gone, and a follower must go on from where ours begin. */
+    *found = n ? ep->entries[n - 1].epoch : epoch;
+    *end = ep->entries[n].start_offset;
+}
+
+bool epochs_truncate_end(struct epochs *ep, int64_t end)
+{
+    size_t before = ep->count;
+    while (ep->count > 0 && ep->entries[ep->count - 1].start_offset >= end) ep->count--;
+    return ep->count != before;
+}
+
+bool epochs_truncate_start(struct epochs *ep, int64_t start)
+{
+    size_t n = count_up_to_offset(ep, start);
+    if (n == 0 || (n == 1 && ep->entries[0].start_offset == start)) return false;
+    ep->entries[n - 1].start_offset = start;
+    memmove(ep->entries, ep->entries + n - 1, (ep->count - n + 1) * sizeof *ep->entries);
+    ep->count -= n - 1;
+    return true;
+}
+
+/* ---- leader-epoch-checkpoint */
+
+char *epochs_encode(const struct epochs *ep, size_t *size)
+{
+    size_t cap = (ep->count + 2) * LINE_SIZE_MAX;
+    char *text = mem_alloc(cap);
+    size_t at = (size_t)snprintf(text, cap, "0\n%zu\n", ep->count);
+    for (size_t i = 0; i < ep->count; i++) {
+        const struct epoch_entry *e = &ep->entries[i];
+        at += (size_t)snprintf(text + at, cap - at, "%" PRId32 " %" PRId64 "\n", e->epoch, e->start_offset);
+    }
+    ASSERT(at < cap);
+    *size = at;
+    return text;
+}
+
+static enum err parse(struct epochs *ep, struct textfile *t, struct fault *f)
+{
+    int64_t count, epoch, start_offset, lines = 0;
+    struct str line;
+    enum err e = textfile_checkpoint_head(t, &count, f);
+    if (e || count < 0) return e;
+    while (textfile_line(t, &line)) {
+        struct str first = textfile_field(&line);
+        if (!textfile_number(first, 0, INT32_MAX, &epoch) || !textfile_number(line, 0, INT64_MAX, &start_offset))
+            return textfile_fault(t, f, "expected an epoch and a start offset");
+        epochs_assign(ep, (int32_t)epoch, start_offset); /* drops what contradicts it, as Kafka does */
+        lines++;
+    }
+    return lines == count ? OK : textfile_fault(t, f, "not as many lines as the second one says");
+}
+
+enum err epochs_decode(struct epochs *ep, const char *path, const char *text, size_t size, struct fault *f)
+{
+    struct textfile t;
+    textfile_of(&t, path, text, size);
+    epochs_clear(ep);
+    enum err e = parse(ep, &t, f);
+    if (e) epochs_clear(ep);
+    return e;
+}
+
+enum err epochs_read(struct epochs *ep, struct fs *fs, const char *path, struct fault *f)
+{
+    struct textfile t;
+    epochs_clear(ep);
+    enum err e = textfile_open(&t, fs, path, FILE_SIZE_MAX, f);
+    if (e) return e == ERR_NOT_FOUND ? OK : e;
+    e = parse(ep, &t, f);
+    if (e) epochs_clear(ep);
+    textfile_close(&t);
+    return e;
+}
+
+enum err epochs_write(const struct epochs *ep, struct fs *fs, const char *path)
+{
+    size_t size;
+    char *text = epochs_encode(ep, &size);
+    enum err e = fs_replace(fs, path, text, size);
+    mem_free(text);
+    return e;
+}

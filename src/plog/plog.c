@@ -1,0 +1,523 @@
+/* plog.c: the face of a log, and its end: how appends are combined, written and published.
+ *
+ * WHAT ALWAYS HOLDS
+ * (1) Offsets only grow along the log; only compaction leaves gaps.
+ * (2) Up to `size` a segment's file holds whole, published batches.  What lies behind is torn or in flight: it is cut
+ *     before anything else is written there, by the failed write itself or by recovery.
+ * (3) start <= end, recovery_point <= end.  Segments ascend by base offset, the first one's is <= start, and only the
+ *     last one, the active segment, is written to.
+ * (4) An index entry points at the start of a batch at or below its offset.  Losing an index costs time, not data.
+ * (5) Leader epochs never fall along the log.
+ * (6) With no write in flight, producer state is that of the published end.
+ * (7) Bytes are published (end, producers, epochs, indexes) after they were written and before anybody is told.
+ *
+ * One write goes like this: the holder of the writer role takes a group of appends off the queue and, under the lock,
+ * checks sequences and assigns offsets; without the lock it patches headers and writes; under the lock it publishes, or
+ * takes back what it had assigned.  The lock's order: it is the innermost, nothing is called under it. */
+#include "plog/plog_internal.h"
+
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+enum {
+    GROUP_APPENDS_MAX = 64, /* of one write; with its bytes, what others may have to wait for */
+    GROUP_BYTES_MAX = 4 * 1024 * 1024,
+};
+
+/* Appends that are written together, in order; also those among them that turned out to need no write. */
+struct group {
+    struct append *first, **last;
+    struct segment *segment;
+    int64_t bytes, end; /* what is written, and the log's end after it */
+    int64_t first_timestamp;
+    bool roll;       /* a new segment first, */
+    int64_t roll_at; /*   with this base offset */
+    uint8_t *snapshot;
+    size_t snapshot_size;
+    struct aborted_txn *aborted; /* for the transaction index */
+    size_t aborted_count, aborted_cap;
+    int iov_count;
+    struct iovec iov[GROUP_APPENDS_MAX];
+};
+
+/* ---- Looking */
+
+int64_t plog_start(const struct plog *pl)
+{
+    return atomic_load_explicit(&pl->start, memory_order_acquire);
+}
+
+int64_t plog_end(const struct plog *pl)
+{
+    return atomic_load_explicit(&pl->end, memory_order_acquire);
+}
+
+int64_t plog_recovery_point(struct plog *pl)
+{
+    return atomic_load_explicit(&pl->recovery_point, memory_order_acquire);
+}
+
+struct uuid plog_topic_id(const struct plog *pl)
+{
+    return pl->topic_id;
+}
+
+int64_t plog_size(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    int64_t size = pl->size;
+    pthread_mutex_unlock(&pl->lock);
+    return size;
+}
+
+int64_t plog_first_unstable(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    int64_t end = plog_end(pl), unstable = producers_first_unstable(pl->producers);
+    pthread_mutex_unlock(&pl->lock);
+    /* One that a write in flight has just opened lies at the end. */
+    return unstable < 0 ? end : MIN(unstable, end);
+}
+
+void plog_replicated(struct plog *pl, int64_t high_watermark)
+{
+    if (!atomic_load_explicit(&pl->txns_ended, memory_order_acquire)) return;
+    pthread_mutex_lock(&pl->lock);
+    producers_replicated(pl->producers, high_watermark);
+    bool more = pl->producers->ended_at < pl->producers->ended_count;
+    atomic_store_explicit(&pl->txns_ended, more, memory_order_release);
+    pthread_mutex_unlock(&pl->lock);
+}
+
+void plog_reconfigure(struct plog *pl, const struct plog_config *config)
+{
+    pthread_mutex_lock(&pl->lock);
+    pl->config = *config;
+    int64_t messages = config->flush_messages, ms = config->flush_ms;
+    atomic_store_explicit(&pl->flush_messages, messages < 0 ? INT64_MAX : messages, memory_order_relaxed);
+    atomic_store_explicit(&pl->flush_ms, ms < 0 ? INT64_MAX : ms, memory_order_relaxed);
+    pthread_mutex_unlock(&pl->lock);
+}
+
+void plog_epoch_end(struct plog *pl, int32_t epoch, int32_t *found, int64_t *end)
+{
+    pthread_mutex_lock(&pl->lock);
+    epochs_end_offset(&pl->epochs, epoch, plog_end(pl), found, end);
+    pthread_mutex_unlock(&pl->lock);
+}
+
+int32_t plog_last_epoch(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    int32_t epoch = epochs_latest(&pl->epochs);
+    pthread_mutex_unlock(&pl->lock);
+    return epoch;
+}
+
+int32_t plog_epoch_of(struct plog *pl, int64_t offset)
+{
+    pthread_mutex_lock(&pl->lock);
+    int32_t epoch = epochs_of_offset(&pl->epochs, offset);
+    pthread_mutex_unlock(&pl->lock);
+    return epoch;
+}
+
+void plog_each_producer(struct plog *pl, void (*each)(void *arg, const struct producer_view *p), void *arg)
+{
+    pthread_mutex_lock(&pl->lock);
+    producers_each(pl->producers, each, arg);
+    pthread_mutex_unlock(&pl->lock);
+}
+
+size_t segment_floor(const struct plog *pl, int64_t offset)
+{
+    size_t low = 0, high = pl->segment_count; /* segments below `low` start at or below `offset` */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (pl->segments[middle]->base_offset <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low ? low - 1 : 0;
+}
+
+int64_t segment_end(const struct plog *pl, size_t at)
+{
+    return at + 1 < pl->segment_count ? pl->segments[at + 1]->base_offset : plog_end(pl);
+}
+
+/* ---- A group: taken under the lock */
+
+/* One or more batches with offsets of their own: they must ascend and start at or after `next`. */
+static enum kerr assign_replica(struct append *a, int64_t next)
+{
+    a->base_offset = -1;
+    for (size_t at = 0; at < a->size;) {
+        struct batch_info b;
+        if (a->size - at < BATCH_HEADER_SIZE || batch_parse_header(&b, a->data + at, (int64_t)(a->size - at)) != OK)
+            return KERR_CORRUPT_MESSAGE;
+        if (b.base_offset < next || b.last_offset_delta < 0) return KERR_OFFSET_OUT_OF_RANGE;
+        if (a->base_offset < 0) {
+            a->base_offset = b.base_offset;
+            a->info = b;
+            a->max_timestamp = b.max_timestamp;
+        }
+        a->max_timestamp = MAX(a->max_timestamp, b.max_timestamp);
+        a->last_offset = batch_last_offset(&b);
+        next = a->last_offset + 1;
+        at += (size_t)b.size;
+    }
+    if (a->base_offset < 0) return KERR_CORRUPT_MESSAGE;
+    return a->last_offset - a->base_offset > INT32_MAX ? KERR_OFFSET_OUT_OF_RANGE : KERR_NONE;
+}
+
+static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t next)
+{
+    if (pl->failed) return KERR_KAFKA_STORAGE_ERROR;
+    if ((int64_t)a->size > pl->config.segment_bytes) return KERR_RECORD_LIST_TOO_LARGE;
+    if (a->origin == APPEND_REPLICA) return assign_replica(a, next);
+    ASSERT(a->size == (size_t)a->info.size);
+    a->info.base_offset = next;
+    a->info.leader_epoch = a->leader_epoch;
+    if (pl->config.log_append_time) {
+        a->log_append_time_ms = a->now_ms;
+        a->info.max_timestamp = a->now_ms;
+        a->info.attributes |= BATCH_LOG_APPEND_TIME;
+    }
+    a->base_offset = next;
+    a->last_offset = batch_last_offset(&a->info);
+    a->max_timestamp = a->info.max_timestamp;
+    return KERR_NONE;
+}
+
+/* Kafka's LogSegment.shouldRoll, for the segment as it will be with the group written. */
+static bool should_roll(const struct plog *pl, const struct group *g, const struct append *a)
+{
+    const struct segment *seg = g->segment;
+    int64_t size = seg->size + g->bytes;
+    if (a->last_offset - seg->base_offset > INT32_MAX) return true;
+    if (size == 0) return false;
+    if (size > pl->config.segment_bytes - (int64_t)a->size) return true;
+    if (pl->config.segment_ms >= 0) {
+        int64_t first = seg->size > 0 ? seg->first_timestamp : g->first_timestamp;
+        int64_t waited = first >= 0 ? a->max_timestamp - first : a->now_ms - seg->created_ms;
+        if (waited > pl->config.segment_ms - seg->jitter_ms) return true;
+    }
+    return segment_indexes_full(seg, pl->config.segment_index_bytes, g->iov_count);
+}
+
+static void note_producer_result(struct plog *pl, struct group *g, const struct producers_result *r)
+{
+    if (!r->txn_ended) return;
+    atomic_store_explicit(&pl->txns_ended, true, memory_order_release);
+    if (!r->aborted) return;
+    g->aborted = mem_grow(g->aborted, &g->aborted_cap, g->aborted_count + 1, sizeof *g->aborted);
+    g->aborted[g->aborted_count++] = r->txn;
+}
+
+static enum kerr queue_batch(struct plog *pl, struct group *g, struct append *a, const struct batch_info *b,
+                             const uint8_t *data)
+{
+    if (b->producer_id < 0) return KERR_NONE;
+    struct txn_marker marker;
+    bool is_marker = (b->attributes & BATCH_CONTROL) && batch_read_marker(&marker, data, (size_t)b->size) == OK;
+    struct producers_result r;
+    producers_queue(pl->producers, b, is_marker ? &marker : NULL, a->origin, &r);
+    if (r.kerr == KERR_DUPLICATE_SEQUENCE_NUMBER) {
+        a->base_offset = r.base_offset;
+        a->last_offset = r.last_offset;
+        if (a->log_append_time_ms >= 0) a->log_append_time_ms = r.timestamp;
+    }
+    if (r.kerr == KERR_NONE) note_producer_result(pl, g, &r);
+    return r.kerr;
+}
+
+static enum kerr queue_producers(struct plog *pl, struct group *g, struct append *a)
+{
+    if (a->origin != APPEND_REPLICA) return queue_batch(pl, g, a, &a->info, a->data);
+    for (size_t at = 0; at < a->size;) {
+        struct batch_info b;
+        enum err e = batch_parse_header(&b, a->data + at, (int64_t)(a->size - at));
+        ASSERT(e == OK); /* assign_replica() has read it */
+        enum kerr kerr = queue_batch(pl, g, a, &b, a->data + at);
+        ASSERT(kerr == KERR_NONE); /* what a leader has accepted is followed */
+        at += (size_t)b.size;
+    }
+    return KERR_NONE;
+}
+
+static void group_init(struct group *g, struct plog *pl)
+{
+    g->first = NULL;
+    g->last = &g->first;
+    g->segment = active_segment(pl);
+    g->bytes = 0;
+    g->end = plog_end(pl);
+    g->roll = false;
+    g->snapshot = NULL;
+    g->aborted = NULL;
+    g->aborted_count = g->aborted_cap = 0;
+    g->iov_count = 0;
+}
+
+/* Adds the queue's first append, unless it must wait for a later group. */
+static bool group_take_one(struct group *g, struct plog *pl)
+{
+    struct append *a = pl->queue;
+    a->kerr = assign_offsets(pl, a, g->end);
+    bool roll = a->kerr == KERR_NONE && should_roll(pl, g, a);
+    if (g->bytes > 0 && (roll || g->bytes + (int64_t)a->size > GROUP_BYTES_MAX)) return false;
+
+    pl->queue = a->next;
+    if (!pl->queue) pl->queue_tail = &pl->queue;
+    a->next = NULL;
+    *g->last = a;
+    g->last = &a->next;
+    if (a->kerr == KERR_NONE) a->kerr = queue_producers(pl, g, a);
+    if (a->kerr != KERR_NONE) return true; /* keeps its place: a duplicate may depend on what goes before it */
+
+    if (roll) {
+        g->roll = true;
+        g->roll_at = a->base_offset;
+        producers_snapshot_encode(pl->producers, a->base_offset, &g->snapshot, &g->snapshot_size);
+    }
+    if (g->bytes == 0) g->first_timestamp = a->max_timestamp;
+    g->iov[g->iov_count++] = (struct iovec){a->data, a->size};
+    g->bytes += (int64_t)a->size;
+    g->end = a->last_offset + 1;
+    return !roll; /* the new segment starts with this one alone; what follows is measured against it */
+}
+
+/* ---- A group: written without the lock */
+
+static void patch_headers(struct append *a)
+{
+    if (a->kerr != KERR_NONE || a->origin == APPEND_REPLICA) return;
+    batch_set_offset(a->data, a->base_offset);
+    batch_set_leader_epoch(a->data, a->leader_epoch);
+    if (a->log_append_time_ms >= 0) batch_set_append_time(a->data, a->size, a->log_append_time_ms);
+}
+
+static enum err group_undo_write(struct group *g, struct plog *pl)
+{
+    struct segment *seg = g->segment;
+    enum err e = seg->log ? file_truncate(seg->log, seg->size) : OK;
+    if (!e && g->aborted_count && seg->txns.path) {
+        struct txnindex txns = seg->txns;
+        e = txnindex_truncate(&txns, plog_end(pl));
+        pthread_mutex_lock(&pl->lock);
+        seg->txns = txns;
+        pthread_mutex_unlock(&pl->lock);
+    }
+    return e;
+}
+
+static enum err group_write(struct group *g, struct plog *pl)
+{
+    enum err e = OK;
+    if (g->roll) e = plog_roll(pl, g->roll_at, g->snapshot, g->snapshot_size);
+    g->segment = active_segment(pl);
+    if (!e) e = segment_ensure_open(pl, g->segment);
+    if (e) return e;
+    for (struct append *a = g->first; a; a = a->next) patch_headers(a);
+    e = file_pwritev(g->segment->log, g->iov, g->iov_count, g->segment->size);
+    for (size_t i = 0; !e && i < g->aborted_count; i++) e = plog_add_aborted(pl, g->segment, &g->aborted[i]);
+    if (!e) return OK;
+    enum err undo = group_undo_write(g, pl);
+    return undo ? undo : e;
+}
+
+/* ---- A group: published, or taken back */
+
+static void publish_replica(struct plog *pl, struct segment *seg, const struct append *a, int64_t pos, bool *new_epoch)
+{
+    for (size_t at = 0; at < a->size;) {
+        struct batch_info b;
+        enum err e = batch_parse_header(&b, a->data + at, (int64_t)(a->size - at));
+        ASSERT(e == OK);
+        segment_index_batch(seg, &b, pos + (int64_t)at, pl->config.index_interval_bytes);
+        if (b.leader_epoch > epochs_latest(&pl->epochs))
+            *new_epoch |= epochs_assign(&pl->epochs, b.leader_epoch, b.base_offset);
+        at += (size_t)b.size;
+    }
+}
+
+static void hint_appended(struct plog *pl, const struct segment *seg, int64_t end)
+{
+    pl->hints[pl->hint_next++ % HINTS_APPENDED] =
+        (struct hint){.offset = end, .base_offset = seg->base_offset, .pos = (int32_t)seg->size};
+}
+
+/* Under the lock.  True when leader-epoch-checkpoint is to be written. */
+static bool group_publish(struct group *g, struct plog *pl)
+{
+    struct segment *seg = g->segment;
+    bool new_epoch = false;
+    for (struct append *a = g->first; a; a = a->next) {
+        if (a->kerr != KERR_NONE) continue;
+        if (a->origin == APPEND_REPLICA) {
+            publish_replica(pl, seg, a, seg->size, &new_epoch);
+        } else {
+            segment_index_batch(seg, &a->info, seg->size, pl->config.index_interval_bytes);
+            if (a->leader_epoch > epochs_latest(&pl->epochs))
+                new_epoch |= epochs_assign(&pl->epochs, a->leader_epoch, a->base_offset);
+        }
+        seg->size += (int64_t)a->size;
+        seg->modified_ms = a->now_ms;
+    }
+    seg->unsynced = true;
+    pl->size += g->bytes;
+    producers_publish(pl->producers, g->end);
+    hint_appended(pl, seg, g->end);
+    atomic_store_explicit(&pl->end, g->end, memory_order_release);
+    return new_epoch;
+}
+
+/* Under the lock. */
+static void group_take_back(struct group *g, struct plog *pl)
+{
+    producers_rollback(pl->producers);
+    int64_t end = plog_end(pl);
+    for (struct append *a = g->first; a; a = a->next) {
+        bool of_lost = a->kerr == KERR_DUPLICATE_SEQUENCE_NUMBER && a->last_offset >= end;
+        if (a->kerr == KERR_NONE || of_lost) a->kerr = KERR_KAFKA_STORAGE_ERROR;
+    }
+    /* What is queued behind goes too: written alone, a producer's next batch would be out of sequence. */
+    for (struct append *a = pl->queue; a; a = a->next) a->kerr = KERR_KAFKA_STORAGE_ERROR;
+    *g->last = pl->queue;
+    pl->queue = NULL;
+    pl->queue_tail = &pl->queue;
+}
+
+static void save_index_tail(struct plog *pl, struct index *ix)
+{
+    /* A failure shows at the next flush at the latest; until then the entries stay in memory. */
+    if (!index_wants_write(ix) || index_write(ix) != OK) return;
+    pthread_mutex_lock(&pl->lock);
+    index_wrote(ix);
+    pthread_mutex_unlock(&pl->lock);
+}
+
+/* After a write: what need not be done before the appends are answered, but by the holder of the role. */
+static void after_write(struct plog *pl)
+{
+    struct segment *seg = active_segment(pl);
+    save_index_tail(pl, &seg->offsets);
+    save_index_tail(pl, &seg->times);
+    if (!has_closed_unsynced(pl) && seg->size - pl->written_behind < WRITE_BEHIND_BYTES) return;
+    pthread_mutex_lock(&pl->lock);
+    bool tell = !pl->work_wanted && pl->events.wants_work;
+    pl->work_wanted |= tell;
+    pthread_mutex_unlock(&pl->lock);
+    if (tell) pl->events.wants_work(pl->events.arg);
+}
+
+static void group_complete(struct group *g, int64_t start)
+{
+    for (struct append *a = g->first, *next; a; a = next) {
+        next = a->next; /* `done` may free it */
+        a->next = NULL;
+        a->log_start = start;
+        buf_unref(a->buf);
+        a->done(a);
+    }
+}
+
+static void group_run(struct group *g, struct plog *pl)
+{
+    enum err e = g->bytes > 0 ? group_write(g, pl) : OK;
+    bool new_epoch = false;
+    pthread_mutex_lock(&pl->lock);
+    if (e)
+        group_take_back(g, pl);
+    else if (g->bytes > 0)
+        new_epoch = group_publish(g, pl);
+    pthread_mutex_unlock(&pl->lock);
+    mem_free(g->snapshot);
+    mem_free(g->aborted);
+
+    /* Recovery finds the epoch in the batches again: a failure here costs nothing yet. */
+    if (new_epoch && plog_write_epochs(pl) != OK) LOG_WARN("epochs_not_written", "dir=%s", pl->dir);
+    if (e) {
+        LOG_LIMITED(LOG_LEVEL_ERROR, "append_failed", "dir=%s end=%" PRId64 " error=%s", pl->dir, plog_end(pl),
+                    err_name(e));
+        if (!plog_error_passes(e)) (void)plog_fail(pl, e);
+    } else if (g->bytes > 0) {
+        if (pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
+        after_write(pl);
+    }
+    group_complete(g, plog_start(pl));
+}
+
+/* ---- The writer role */
+
+/* Gives the role up, after writing what is queued.  Enters with the lock, leaves without. */
+static void role_release(struct plog *pl)
+{
+    while (pl->queue && !pl->role_wanted) {
+        struct group g;
+        group_init(&g, pl);
+        while (pl->queue && g.iov_count < GROUP_APPENDS_MAX && group_take_one(&g, pl)) {
+        }
+        pthread_mutex_unlock(&pl->lock);
+        group_run(&g, pl);
+        pthread_mutex_lock(&pl->lock);
+    }
+    pl->writing = false;
+    if (pl->role_wanted) pthread_cond_signal(&pl->role_free); /* who gets it writes what is queued */
+    pthread_mutex_unlock(&pl->lock);
+}
+
+void exclusive_begin(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    pl->role_wanted++;
+    while (pl->writing) pthread_cond_wait(&pl->role_free, &pl->lock);
+    pl->role_wanted--;
+    pl->writing = true;
+    pthread_mutex_unlock(&pl->lock);
+}
+
+void exclusive_end(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    role_release(pl);
+}
+
+void plog_append(struct plog *pl, struct append *a)
+{
+    if (a->buf) buf_ref(a->buf);
+    a->next = NULL;
+    a->kerr = KERR_NONE;
+    a->log_append_time_ms = -1;
+    pthread_mutex_lock(&pl->lock);
+    *pl->queue_tail = a;
+    pl->queue_tail = &a->next;
+    if (pl->writing) {
+        pthread_mutex_unlock(&pl->lock);
+        return;
+    }
+    pl->writing = true;
+    role_release(pl);
+}
+
+bool plog_error_passes(enum err e)
+{
+    return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
+}
+
+enum err plog_fail(struct plog *pl, enum err e)
+{
+    pthread_mutex_lock(&pl->lock);
+    bool first = !pl->failed;
+    if (first) pl->failed = e;
+    pthread_mutex_unlock(&pl->lock);
+    if (first) {
+        LOG_ERROR("log_failed", "dir=%s error=%s", pl->dir, err_name(e));
+        if (pl->events.failed) pl->events.failed(pl->events.arg, e);
+    }
+    return e;
+}

@@ -1,0 +1,144 @@
+/* plog_internal.h: the inside of a log, for the module's own files.
+ *
+ * THE WRITER ROLE: `writing` is set while one thread writes the log's end or changes its segments: the appender that
+ * found it free, or a worker between exclusive_begin() and exclusive_end().  Its holder alone touches the active
+ * segment's files and reads the fields of segments without the lock; it changes them under the lock, for the readers.
+ * Whoever gives the role up first writes what has been queued meanwhile. */
+#ifndef PLOG_PLOG_INTERNAL_H
+#define PLOG_PLOG_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "plog/epochs.h"
+#include "plog/plog.h"
+#include "plog/producers.h"
+#include "plog/segment.h"
+
+enum {
+    HINTS_APPENDED = 8, /* the last published ends */
+    HINTS_READ = 8,     /* where the last slices ended */
+    HINT_COUNT = HINTS_APPENDED + HINTS_READ,
+    WRITE_BEHIND_BYTES = 8 * 1024 * 1024,
+};
+
+/* "The batch that starts with `offset` stands at `pos` of the segment", and its size where known, else 0. */
+struct hint {
+    int64_t offset, base_offset;
+    int32_t pos, size;
+};
+
+/* A deleted segment whose files wait under their .deleted names. */
+struct doomed {
+    int64_t base_offset, due_ms;
+};
+
+struct plog {
+    pthread_mutex_t lock;
+    pthread_cond_t role_free;
+    bool writing;         /* the writer role is taken */
+    unsigned role_wanted; /* workers that wait for it */
+    bool work_wanted;     /* events.behind was called, plog_work() was not yet */
+    bool rolled;          /* segments closed since the last flush of closed segments */
+    bool parent_unsynced; /* the directory itself is new */
+    bool close_snapshot;  /* the snapshot at the end is to be synced with the last flush */
+    enum err failed;      /* the directory failed: nothing is written any more */
+
+    /* Also read without the lock; written under it. */
+    _Atomic int64_t start, end, recovery_point;
+    _Atomic int64_t last_flush_ms, flush_messages, flush_ms; /* the latter two INT64_MAX: never */
+    _Atomic bool txns_ended;                                 /* producers_replicated() has something to do */
+
+    struct append *queue, **queue_tail;
+    struct segment **segments; /* by base offset; the last one is active; never empty */
+    size_t segment_count, segment_cap;
+    int64_t size;                /* bytes of all segments */
+    int64_t written_behind;      /* of the active segment: written out, or told to be */
+    struct producers *producers; /* its own object: truncation makes a new one aside */
+    struct epochs epochs;
+    int64_t snapshot_offset; /* the newest snapshot file; -1: none */
+    struct doomed *doomed;
+    size_t doomed_count, doomed_cap;
+    uint64_t jitter_state;
+
+    uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
+    uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
+    uint32_t hint_next;
+    struct hint hints[HINT_COUNT];
+
+    struct plog_config config;
+    struct plog_events events;
+    struct fs *fs;
+    struct clock *clock;
+    char *dir;
+    struct uuid topic_id;
+};
+
+static inline struct segment *active_segment(const struct plog *pl)
+{
+    return pl->segments[pl->segment_count - 1];
+}
+
+/* A closed segment waits to be flushed.  With the writer role. */
+static inline bool has_closed_unsynced(const struct plog *pl)
+{
+    return pl->segment_count > 1 && pl->segments[pl->segment_count - 2]->unsynced;
+}
+
+/* Index of the segment with the largest base offset <= offset; 0 when there is none.  Under the lock. */
+size_t segment_floor(const struct plog *pl, int64_t offset);
+/* First offset after the segment.  Under the lock. */
+int64_t segment_end(const struct plog *pl, size_t at);
+
+/* Worker.  Takes the writer role, waiting for who has it; gives it up again. */
+void exclusive_begin(struct plog *pl);
+void exclusive_end(struct plog *pl);
+
+/* Remembers that the directory failed and tells, once.  Returns `e`. */
+enum err plog_fail(struct plog *pl, enum err e);
+/* Whether the log can go on after a write that failed so, once what was half-written is cut off. */
+bool plog_error_passes(enum err e);
+
+/* All of the following by the holder of the writer role. */
+
+/* Opens the segment's log and indexes, making the indexes anew when they are bad. */
+MUST_USE enum err segment_ensure_open(struct plog *pl, struct segment *seg);
+/* Makes the next active segment at `base_offset` (no disk is waited for).  `snapshot` is the producers' state there. */
+MUST_USE enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot, size_t snapshot_size);
+/* The same at the log's end, where nothing is in flight. */
+MUST_USE enum err plog_roll_at_end(struct plog *pl);
+void plog_add_segment(struct plog *pl, struct segment *seg);
+/* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
+MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
+/* Writes the epochs to leader-epoch-checkpoint, without a sync. */
+MUST_USE enum err plog_write_epochs(struct plog *pl);
+/* Writes the whole file without a sync: for what recovery can rebuild. */
+MUST_USE enum err plog_write_plain(struct plog *pl, const char *path, const void *data, size_t size);
+char *plog_path(const struct plog *pl, const char *name);
+MUST_USE enum err plog_write_snapshot(struct plog *pl, int64_t offset);
+/* Opens the transaction index when needed and adds an aborted transaction. */
+MUST_USE enum err plog_add_aborted(struct plog *pl, struct segment *seg, const struct aborted_txn *txn);
+int64_t plog_next_jitter(struct plog *pl);
+
+/* Where the batch that holds `offset` (or the first after it) stands.  The log's holder or a reader with references;
+ * indexes must be open.  ERR_NOT_FOUND: behind the last batch below `size`. */
+struct located {
+    int64_t pos;
+    struct batch_info info;
+    bool misled; /* `from` was no good */
+};
+MUST_USE enum err locate_from(struct file *log, int64_t from, int64_t size, int64_t offset, bool nowait,
+                              struct located *out);
+MUST_USE enum err segment_locate(struct segment *seg, int64_t offset, struct located *out);
+
+/* Fills `ps`, which is empty, with the producers' state as of `end`: the newest usable snapshot at or below it and the
+ * batches from there on. */
+MUST_USE enum err plog_load_producers(struct plog *pl, struct producers *ps, int64_t end);
+struct producers *producers_new(void);
+void producers_free(struct producers *ps);
+
+void hints_clear(struct plog *pl);
+
+#define LOG_MODULE "plog"
+
+#endif

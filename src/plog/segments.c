@@ -1,0 +1,213 @@
+/* segments.c: the array of a log's segments: rolling to the next one, taking old ones out; and the small files beside
+ * them.  Everything here is done by the holder of the writer role. */
+#include "plog/plog_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+char *plog_path(const struct plog *pl, const char *name)
+{
+    return mem_printf("%s/%s", pl->dir, name);
+}
+
+enum err plog_write_plain(struct plog *pl, const char *path, const void *data, size_t size)
+{
+    struct file *f;
+    enum err e = fs_open(pl->fs, path, FS_WRITE | FS_CREATE | FS_TRUNCATE, &f);
+    if (e) return e;
+    if (size > 0) e = file_pwrite(f, data, size, 0);
+    file_unref(f);
+    return e;
+}
+
+enum err plog_write_epochs(struct plog *pl)
+{
+    size_t size;
+    pthread_mutex_lock(&pl->lock);
+    char *text = epochs_encode(&pl->epochs, &size);
+    pthread_mutex_unlock(&pl->lock);
+    char *path = plog_path(pl, "leader-epoch-checkpoint"), *tmp = mem_printf("%s.tmp", path);
+    enum err e = plog_write_plain(pl, tmp, text, size);
+    if (!e) e = fs_rename(pl->fs, tmp, path);
+    mem_free(tmp);
+    mem_free(path);
+    mem_free(text);
+    return e;
+}
+
+enum err plog_write_snapshot(struct plog *pl, int64_t offset)
+{
+    uint8_t *data;
+    size_t size;
+    pthread_mutex_lock(&pl->lock);
+    producers_snapshot_encode(pl->producers, offset, &data, &size);
+    pthread_mutex_unlock(&pl->lock);
+    char *path = segment_path(pl->dir, offset, SEGMENT_SNAPSHOT);
+    enum err e = plog_write_plain(pl, path, data, size);
+    mem_free(path);
+    mem_free(data);
+    if (!e) pl->snapshot_offset = offset;
+    return e;
+}
+
+enum err plog_add_aborted(struct plog *pl, struct segment *seg, const struct aborted_txn *txn)
+{
+    struct txnindex txns = seg->txns;
+    enum err e = OK;
+    if (!txns.path) {
+        char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_TXNS);
+        e = txnindex_open(&txns, pl->fs, path);
+        mem_free(path);
+    }
+    if (e) return e;
+    e = txnindex_append(&txns, txn);
+    pthread_mutex_lock(&pl->lock); /* readers copy it */
+    seg->txns = txns;
+    seg->txns_there = true;
+    pthread_mutex_unlock(&pl->lock);
+    return e;
+}
+
+/* splitmix64: spreads the rolls of segments of one age.  Under the lock. */
+int64_t plog_next_jitter(struct plog *pl)
+{
+    int64_t bound = MIN(pl->config.segment_jitter_ms, pl->config.segment_ms);
+    if (bound <= 0) return 0;
+    uint64_t z = (pl->jitter_state += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (int64_t)((z ^ (z >> 31)) % (uint64_t)bound);
+}
+
+void plog_add_segment(struct plog *pl, struct segment *seg)
+{
+    ASSERT(pl->segment_count == 0 || active_segment(pl)->base_offset < seg->base_offset);
+    pl->segments = mem_grow(pl->segments, &pl->segment_cap, pl->segment_count + 1, sizeof *pl->segments);
+    pl->segments[pl->segment_count++] = seg;
+}
+
+static void mark_indexes_bad(struct plog *pl, struct segment *seg)
+{
+    pthread_mutex_lock(&pl->lock);
+    atomic_store_explicit(&seg->index_misled, false, memory_order_relaxed);
+    seg->indexes_bad = true;
+    pthread_mutex_unlock(&pl->lock);
+}
+
+/* Works on a copy, since readers look at the original under the lock. */
+enum err segment_ensure_open(struct plog *pl, struct segment *seg)
+{
+    if (UNLIKELY(atomic_load_explicit(&seg->index_misled, memory_order_relaxed))) mark_indexes_bad(pl, seg);
+    if (seg->log && index_is_open(&seg->offsets) && index_is_open(&seg->times) && !seg->indexes_bad) return OK;
+    pthread_mutex_lock(&pl->lock);
+    int64_t interval_bytes = pl->config.index_interval_bytes;
+    pthread_mutex_unlock(&pl->lock);
+    struct segment copy = {
+        .base_offset = seg->base_offset,
+        .size = seg->size,
+        .indexes_bad = seg->indexes_bad,
+        .max_time_known = seg->max_time_known,
+        .max_time = seg->max_time,
+        .first_timestamp = seg->first_timestamp,
+        .bytes_unindexed = seg->bytes_unindexed,
+        .log = seg->log,
+        .offsets = seg->offsets,
+        .times = seg->times,
+    };
+    enum err e = segment_open_log(&copy, pl->fs, pl->dir);
+    if (!e) e = segment_open_indexes(&copy, pl->fs, pl->dir);
+    if (!e && copy.indexes_bad) {
+        LOG_WARN("indexes_rebuilt", "dir=%s segment=%" PRId64, pl->dir, copy.base_offset);
+        e = segment_rebuild_indexes(&copy, pl->fs, pl->dir, interval_bytes);
+    }
+    pthread_mutex_lock(&pl->lock);
+    seg->log = copy.log;
+    seg->offsets = copy.offsets;
+    seg->times = copy.times;
+    seg->indexes_bad = copy.indexes_bad;
+    seg->max_time = copy.max_time;
+    seg->max_time_known = copy.max_time_known;
+    seg->first_timestamp = copy.first_timestamp;
+    seg->bytes_unindexed = copy.bytes_unindexed;
+    pthread_mutex_unlock(&pl->lock);
+    return e;
+}
+
+/* No more will come for the segment: its time index gets the largest timestamp, both indexes go to their files.  If
+ * that fails the entries stay in memory, and the next flush tries again. */
+static void segment_end_writing(struct plog *pl, struct segment *seg)
+{
+    pthread_mutex_lock(&pl->lock);
+    segment_index_end(seg);
+    pthread_mutex_unlock(&pl->lock);
+    enum err e = index_write(&seg->offsets);
+    if (!e) e = index_write(&seg->times);
+    if (e) return;
+    pthread_mutex_lock(&pl->lock);
+    index_wrote(&seg->offsets);
+    index_wrote(&seg->times);
+    pthread_mutex_unlock(&pl->lock);
+}
+
+enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot, size_t snapshot_size)
+{
+    struct segment *old = active_segment(pl), *seg = segment_new(base_offset);
+    ASSERT(old->base_offset < base_offset);
+    char *path = segment_path(pl->dir, base_offset, SEGMENT_SNAPSHOT);
+    enum err e = segment_create(seg, pl->fs, pl->dir);
+    if (!e) e = plog_write_plain(pl, path, snapshot, snapshot_size);
+    mem_free(path);
+    if (e) {
+        segment_unref(seg);
+        enum err ignored = segment_remove_files(pl->fs, pl->dir, base_offset, ""); /* made anew at the next attempt */
+        (void)ignored;
+        return e;
+    }
+    segment_end_writing(pl, old);
+    seg->snapshot_unsynced = seg->unsynced = true;
+    seg->created_ms = seg->modified_ms = clock_wall_ms(pl->clock);
+    pthread_mutex_lock(&pl->lock);
+    seg->jitter_ms = plog_next_jitter(pl);
+    plog_add_segment(pl, seg);
+    pl->snapshot_offset = base_offset;
+    pl->written_behind = 0;
+    pl->files_made++;
+    pthread_mutex_unlock(&pl->lock);
+    return OK;
+}
+
+enum err plog_roll_at_end(struct plog *pl)
+{
+    uint8_t *snapshot;
+    size_t size;
+    int64_t end = plog_end(pl);
+    pthread_mutex_lock(&pl->lock);
+    producers_snapshot_encode(pl->producers, end, &snapshot, &size);
+    pthread_mutex_unlock(&pl->lock);
+    enum err e = plog_roll(pl, end, snapshot, size);
+    mem_free(snapshot);
+    return e;
+}
+
+enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
+{
+    ASSERT(count < pl->segment_count);
+    for (size_t i = 0; i < count; i++) {
+        pthread_mutex_lock(&pl->lock);
+        struct segment *seg = pl->segments[0];
+        memmove(pl->segments, pl->segments + 1, (pl->segment_count - 1) * sizeof(struct segment *));
+        pl->segment_count--;
+        pl->size -= seg->size;
+        pl->doomed = mem_grow(pl->doomed, &pl->doomed_cap, pl->doomed_count + 1, sizeof *pl->doomed);
+        pl->doomed[pl->doomed_count++] =
+            (struct doomed){seg->base_offset, now_ms + MAX(pl->config.file_delete_delay_ms, 0)};
+        pthread_mutex_unlock(&pl->lock);
+        enum err e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
+        segment_unref(seg);
+        if (e) return e;
+    }
+    return OK;
+}

@@ -1,0 +1,176 @@
+/* truncate.c: cutting a log's end, as a follower does whose leader knows better.  Workers, with the writer role.
+ *
+ * The end goes down first, so that no reader looks for what is being cut; files follow from the newest segment back, so
+ * that a crash in between leaves a log without a hole, which recovery takes as it is. */
+#include "plog/plog_internal.h"
+
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "plog/scan.h"
+
+/* Takes the newest segment out and removes its files. */
+static enum err remove_newest(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    struct segment *seg = pl->segments[--pl->segment_count];
+    pl->size -= seg->size;
+    pthread_mutex_unlock(&pl->lock);
+    enum err e = segment_remove_files(pl->fs, pl->dir, seg->base_offset, "");
+    segment_unref(seg);
+    return e;
+}
+
+/* The largest timestamp of a segment that has been cut: the time index's last entry, or a batch behind it. */
+static enum err max_time_anew(struct segment *seg, struct max_time *out)
+{
+    *out = MAX_TIME_NONE;
+    if (index_count(&seg->times) > 0)
+        *out = (struct max_time){seg->times.last.key, seg->base_offset + seg->times.last.value};
+    struct scan sc;
+    struct batch_info b;
+    enum err e;
+    scan_init(&sc, seg->log, index_count(&seg->offsets) ? seg->offsets.last.value : 0, seg->size, false);
+    while (!(e = scan_header(&sc, &b)))
+        if (b.max_timestamp > out->timestamp) *out = (struct max_time){b.max_timestamp, batch_last_offset(&b)};
+    scan_fini(&sc);
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
+/* Cuts files of the active segment at `pos`, which the caller has made its size already. */
+static enum err cut_files(struct plog *pl, struct segment *seg, int64_t pos, int64_t offset)
+{
+    struct index offsets = seg->offsets, times = seg->times;
+    enum err e = file_truncate(seg->log, pos);
+    if (!e) e = index_truncate(&offsets, offset - seg->base_offset);
+    if (!e) e = index_truncate(&times, offset - seg->base_offset);
+    struct txnindex txns = seg->txns;
+    if (!e && seg->txns_there && !txns.path) {
+        char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_TXNS);
+        e = txnindex_open(&txns, pl->fs, path);
+        mem_free(path);
+    }
+    if (!e && txns.path) e = txnindex_truncate(&txns, offset);
+    pthread_mutex_lock(&pl->lock);
+    seg->offsets = offsets;
+    seg->times = times;
+    seg->txns = txns;
+    pthread_mutex_unlock(&pl->lock);
+    struct max_time max_time = MAX_TIME_NONE;
+    if (!e) e = max_time_anew(seg, &max_time);
+    pthread_mutex_lock(&pl->lock);
+    seg->max_time = max_time;
+    seg->max_time_known = true;
+    seg->bytes_unindexed = pos - (index_count(&seg->offsets) ? seg->offsets.last.value : 0);
+    if (pos == 0) seg->first_timestamp = SEGMENT_TIME_NONE;
+    pthread_mutex_unlock(&pl->lock);
+    return e;
+}
+
+/* Under the lock: nobody reads at or above `end` any more, nor trusts what was looked up before. */
+static void lower_end(struct plog *pl, int64_t end)
+{
+    atomic_store_explicit(&pl->end, end, memory_order_release);
+    if (plog_start(pl) > end) atomic_store_explicit(&pl->start, end, memory_order_release);
+    if (plog_recovery_point(pl) > end) atomic_store_explicit(&pl->recovery_point, end, memory_order_release);
+    hints_clear(pl);
+}
+
+/* Producer state and epochs of what is left. */
+static enum err follow_end(struct plog *pl, int64_t end)
+{
+    struct producers *anew = producers_new();
+    enum err e = plog_load_producers(pl, anew, end);
+    pthread_mutex_lock(&pl->lock);
+    struct producers *old = pl->producers;
+    pl->producers = anew;
+    bool epochs_changed = epochs_truncate_end(&pl->epochs, end);
+    pl->written_behind = MIN(pl->written_behind, active_segment(pl)->size);
+    pthread_mutex_unlock(&pl->lock);
+    producers_free(old);
+    if (!e && epochs_changed) e = plog_write_epochs(pl);
+    return e;
+}
+
+/* Within the log: `offset` is at or above the first segment's base. */
+static enum err cut_to(struct plog *pl, int64_t offset)
+{
+    size_t at = segment_floor(pl, offset);
+    struct segment *seg = pl->segments[at];
+    enum err e = segment_ensure_open(pl, seg);
+    if (!e) e = index_write(&seg->offsets);
+    if (!e) e = index_write(&seg->times);
+    if (e) return e;
+    struct located found = {.pos = seg->size, .info.base_offset = offset};
+    e = segment_locate(seg, offset, &found);
+    if (e == ERR_NOT_FOUND)
+        found = (struct located){.pos = seg->size, .info.base_offset = offset};
+    else if (e)
+        return e;
+    /* In the midst of a batch: the whole batch goes. */
+    int64_t end = MIN(offset, found.info.base_offset);
+
+    pthread_mutex_lock(&pl->lock);
+    index_wrote(&seg->offsets);
+    index_wrote(&seg->times);
+    lower_end(pl, end);
+    pl->size -= seg->size - found.pos;
+    seg->size = found.pos;
+    seg->unsynced = true;
+    pthread_mutex_unlock(&pl->lock);
+    while (pl->segment_count > at + 1)
+        if ((e = remove_newest(pl)) != OK) return e;
+    e = cut_files(pl, seg, found.pos, end);
+    return e ? e : follow_end(pl, end);
+}
+
+/* Everything goes; the log starts anew, empty, at `offset`. */
+static enum err cut_all(struct plog *pl, int64_t offset)
+{
+    struct segment *fresh = segment_new(offset);
+    enum err e = segment_create(fresh, pl->fs, pl->dir);
+    if (e) {
+        segment_unref(fresh);
+        return e;
+    }
+    fresh->created_ms = fresh->modified_ms = clock_wall_ms(pl->clock);
+    fresh->unsynced = true;
+    pthread_mutex_lock(&pl->lock);
+    lower_end(pl, offset);
+    atomic_store_explicit(&pl->start, offset, memory_order_release);
+    epochs_clear(&pl->epochs);
+    pthread_mutex_unlock(&pl->lock);
+    while (!e && pl->segment_count > 1) e = remove_newest(pl);
+    pthread_mutex_lock(&pl->lock);
+    struct segment *last = pl->segments[0];
+    pl->segments[0] = fresh;
+    pl->size = 0;
+    pl->files_made++;
+    pthread_mutex_unlock(&pl->lock);
+    if (!e) e = segment_remove_files(pl->fs, pl->dir, last->base_offset, "");
+    segment_unref(last);
+    if (!e) e = plog_write_epochs(pl);
+    return e ? e : follow_end(pl, offset);
+}
+
+enum err plog_truncate(struct plog *pl, int64_t offset)
+{
+    ASSERT(offset >= 0);
+    enum err e = OK;
+    exclusive_begin(pl);
+    int64_t end = plog_end(pl);
+    if (offset < end) {
+        LOG_INFO("truncated", "dir=%s from=%" PRId64 " to=%" PRId64, pl->dir, end, offset);
+        e = offset < pl->segments[0]->base_offset ? cut_all(pl, offset) : cut_to(pl, offset);
+    } else {
+        /* An epoch that began at the end without a batch may contradict the leader's. */
+        pthread_mutex_lock(&pl->lock);
+        bool changed = epochs_truncate_end(&pl->epochs, end);
+        pthread_mutex_unlock(&pl->lock);
+        if (changed) e = plog_write_epochs(pl);
+    }
+    exclusive_end(pl);
+    if (e && !plog_error_passes(e)) (void)plog_fail(pl, e);
+    return e;
+}

@@ -1,0 +1,176 @@
+/* partition.c: high watermark and waiters of one replica.
+ *
+ * A waiter registers, then looks again; the log publishes its end, then looks for waiters.  Both steps are sequentially
+ * consistent, so one of the two sees the other: no wake-up is lost, and an append with nobody waiting takes no lock. */
+#include "replica/partition.h"
+
+#include "base/mem.h"
+
+#define LOG_MODULE "replica"
+#include "base/log.h"
+
+struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir, struct workers *workers)
+{
+    struct partition *p = mem_zalloc(1, sizeof *p);
+    atomic_init(&p->refs, 1);
+    p->topic = mem_strdup(topic);
+    p->index = index;
+    p->dir = dir;
+    p->workers = workers;
+    atomic_init(&p->leader_epoch, -1);
+    pthread_mutex_init(&p->lock, NULL);
+    list_init(&p->waiters);
+    return p;
+}
+
+struct partition *partition_ref(struct partition *p)
+{
+    uint32_t before = atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    ASSERT(before > 0);
+    return p;
+}
+
+void partition_unref(struct partition *p)
+{
+    if (!p) return;
+    uint32_t before = atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel);
+    ASSERT(before > 0);
+    if (before > 1) return;
+    ASSERT(list_is_empty(&p->waiters));
+    if (p->pl) plog_abandon(p->pl);
+    pthread_mutex_destroy(&p->lock);
+    mem_free(p->topic);
+    mem_free(p);
+}
+
+static void wake_all(struct partition *p)
+{
+    if (atomic_load(&p->waiter_count) == 0) return;
+    pthread_mutex_lock(&p->lock);
+    LIST_EACH (&p->waiters, n) {
+        struct partition_waiter *w = CONTAINER_OF(n, struct partition_waiter, node);
+        w->wake(w);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* The log's end moved.  While this replica is alone in the in-sync set, everything it holds is replicated. */
+static void on_advanced(void *arg, int64_t end)
+{
+    struct partition *p = arg;
+    if (atomic_load_explicit(&p->isr_count, memory_order_relaxed) == 1) {
+        plog_replicated(p->pl, end);
+        int64_t was = atomic_load_explicit(&p->high_watermark, memory_order_relaxed);
+        while (was < end && !atomic_compare_exchange_weak(&p->high_watermark, &was, end)) {
+        }
+    }
+    if (atomic_load_explicit(&p->changed, memory_order_relaxed) != UINT8_MAX) atomic_store(&p->changed, UINT8_MAX);
+    wake_all(p);
+}
+
+static void on_failed(void *arg, enum err e)
+{
+    (void)e;
+    partition_set_offline(arg);
+}
+
+/* Made for each time: the log may ask again before the job that answers the last time is put away. */
+struct log_work {
+    struct job job;
+    struct partition *p;
+};
+
+static void log_work_run(struct job *job)
+{
+    struct partition *p = CONTAINER_OF(job, struct log_work, job)->p;
+    if (!atomic_load(&p->online)) return;
+    enum err e = plog_work(p->pl);
+    if (e) LOG_ERROR("log_upkeep_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+}
+
+static void log_work_done(struct job *job)
+{
+    struct log_work *lw = CONTAINER_OF(job, struct log_work, job);
+    partition_unref(lw->p);
+    mem_free(lw);
+}
+
+static void on_wants_work(void *arg)
+{
+    struct partition *p = arg;
+    struct log_work *lw = mem_zalloc(1, sizeof *lw);
+    lw->p = partition_ref(p);
+    lw->job = (struct job){.work = log_work_run, .done = log_work_done};
+    workers_submit(p->workers, &lw->job);
+}
+
+struct plog_events partition_events(struct partition *p)
+{
+    return (struct plog_events){
+        .arg = p, .advanced = on_advanced, .failed = on_failed, .wants_work = on_wants_work};
+}
+
+void partition_give_log(struct partition *p, struct plog *pl)
+{
+    ASSERT(!p->pl);
+    p->pl = pl;
+    p->topic_id = plog_topic_id(pl);
+    atomic_store(&p->high_watermark, plog_end(pl));
+    atomic_store(&p->online, true);
+}
+
+void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count)
+{
+    atomic_store(&p->isr_count, isr_count);
+    atomic_store(&p->leader_epoch, leader_epoch);
+    atomic_store(&p->leads, leads);
+    if (leads && isr_count == 1 && atomic_load(&p->online)) on_advanced(p, plog_end(p->pl));
+    wake_all(p);
+}
+
+void partition_set_offline(struct partition *p)
+{
+    atomic_store(&p->online, false);
+    wake_all(p);
+}
+
+int64_t partition_last_stable(struct partition *p)
+{
+    int64_t unstable = plog_first_unstable(p->pl);
+    int64_t high_watermark = partition_high_watermark(p);
+    return MIN(unstable, high_watermark);
+}
+
+enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch)
+{
+    if (!atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
+    int32_t epoch = atomic_load(&p->leader_epoch);
+    if (client_epoch >= 0 && client_epoch < epoch) return KERR_FENCED_LEADER_EPOCH;
+    if (client_epoch > epoch) return KERR_UNKNOWN_LEADER_EPOCH;
+    return atomic_load(&p->leads) ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
+}
+
+enum err partition_raise_start(struct partition *p, int64_t offset)
+{
+    enum err e = plog_set_start(p->pl, offset);
+    if (!e) atomic_store(&p->changed, UINT8_MAX);
+    return e;
+}
+
+void partition_wait(struct partition *p, struct partition_waiter *w)
+{
+    pthread_mutex_lock(&p->lock);
+    list_push_back(&p->waiters, &w->node);
+    atomic_fetch_add(&p->waiter_count, 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void partition_unwait(struct partition *p, struct partition_waiter *w)
+{
+    pthread_mutex_lock(&p->lock);
+    if (list_has(&w->node)) {
+        list_remove(&w->node);
+        atomic_fetch_sub(&p->waiter_count, 1);
+    }
+    pthread_mutex_unlock(&p->lock);
+}

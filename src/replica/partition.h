@@ -1,0 +1,82 @@
+/* partition.h: this broker's replica of one partition: its log, its role, its high watermark, and who waits for it.
+ *
+ * Thread: any loop reads and appends; `lock` guards the waiters.  Role and topic change on the loop that applies the
+ * controller's requests (replicas.h).  A pointer from replicas_find() is good for one turn; partition_ref() makes it
+ * last. */
+#ifndef REPLICA_PARTITION_H
+#define REPLICA_PARTITION_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "os/workers.h"
+#include "plog/plog.h"
+
+struct log_dir;
+
+struct partition {
+    _Atomic uint32_t refs;
+    char *topic;
+    struct uuid topic_id;
+    int32_t index;
+    struct log_dir *dir;
+    struct workers *workers; /* for what the log asks to have done */
+    struct plog *pl;
+    _Atomic bool online; /* false: the log failed, or the partition is being deleted */
+    _Atomic bool leads;
+    _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
+    _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
+    _Atomic int64_t high_watermark;
+    pthread_mutex_t lock; /* guards waiters */
+    struct list waiters;
+    _Atomic uint32_t waiter_count;
+    _Atomic uint8_t changed; /* replicas_upkeep.c: what has moved since a checkpoint of its kind was written */
+    size_t all_index;        /* replicas.c: its place in the list of all */
+    bool listed;             /* it is in there */
+};
+
+/* Waits for the high watermark or the log's end to move, or for the role to change.  Embedded in what waits. */
+struct partition_waiter {
+    struct list_node node;
+    void (*wake)(struct partition_waiter *w); /* any thread, under the partition's lock: only post a message */
+};
+
+/* `topic` is copied; the log is opened by the caller (partition_events) and handed over with partition_give_log(). */
+struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir, struct workers *workers);
+struct partition *partition_ref(struct partition *p);
+/* The last one abandons the log if it is still open. */
+void partition_unref(struct partition *p);
+
+/* What the log is to call: keeps high watermark and waiters up to date. */
+struct plog_events partition_events(struct partition *p);
+void partition_give_log(struct partition *p, struct plog *pl);
+
+/* The controller's word.  Waiters wake, since what they wait for may never come now. */
+void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count);
+/* Takes it out of service: produce and fetch answer with an error from now on. */
+void partition_set_offline(struct partition *p);
+
+/* Consumers see what lies below it. */
+static inline int64_t partition_high_watermark(const struct partition *p)
+{
+    return atomic_load_explicit(&p->high_watermark, memory_order_acquire);
+}
+/* min(high watermark, first open transaction): what read_committed consumers see (KIP-98). */
+int64_t partition_last_stable(struct partition *p);
+
+/* Checks that this broker leads it and that the client knows the current epoch (KIP-320; `client_epoch` -1: it does not
+ * say).  KERR_NOT_LEADER_OR_FOLLOWER, KERR_FENCED_LEADER_EPOCH, KERR_UNKNOWN_LEADER_EPOCH, KERR_KAFKA_STORAGE_ERROR. */
+enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch);
+
+/* DeleteRecords: nothing below `offset` is read any more, and the next checkpoint remembers it.  Worker. */
+MUST_USE enum err partition_raise_start(struct partition *p, int64_t offset);
+
+/* After partition_wait() the caller looks once more at what it waits for; a change from then on wakes it. */
+void partition_wait(struct partition *p, struct partition_waiter *w);
+/* No wake is called any more once this has returned; harmless when it does not wait. */
+void partition_unwait(struct partition *p, struct partition_waiter *w);
+
+#endif

@@ -1,0 +1,105 @@
+/* replicas.h: all replicas on this broker: its log directories, the table of partitions, and their upkeep.
+ *
+ * State enters only by the controller's requests (LeaderAndIsr, StopReplica), as in Kafka; on one node they are
+ * function calls with the same structs.  Thread: one loop, the home loop, makes all changes; any loop looks up without
+ * a lock. What looks at many files runs on workers. */
+#ifndef REPLICA_REPLICAS_H
+#define REPLICA_REPLICAS_H
+
+#include "os/fs.h"
+#include "os/grace.h"
+#include "os/loop.h"
+#include "os/rng.h"
+#include "os/workers.h"
+#include "plog/plog.h"
+#include "replica/partition.h"
+#include "wire/gen/leader_and_isr.h"
+#include "wire/gen/stop_replica.h"
+
+struct replicas;
+
+/* What a topic's configuration means to its replicas. */
+struct topic_settings {
+    struct plog_config log;
+    int32_t max_message_bytes;
+    int32_t min_insync_replicas;
+    int64_t timestamp_before_max_ms, timestamp_after_max_ms;
+};
+
+/* One topic's replicas here.  Good for one turn of a loop, as everything the lookups give. */
+struct topic_replicas {
+    char *name;
+    struct uuid id;
+    _Atomic(struct topic_settings *) settings;
+    int32_t count; /* partitions that are here; home loop */
+    int32_t capacity;
+    _Atomic(struct partition *) parts[]; /* NULL: not here */
+};
+
+struct replicas_options {
+    struct fs *fs;
+    struct clock *clock;
+    struct rng *rng;
+    struct loop *home;
+    struct grace *grace;
+    struct workers *workers;
+    const char *const *dirs; /* log.dirs */
+    size_t dir_count;
+    unsigned recovery_threads;
+    int64_t retention_check_ms;      /* log.retention.check.interval.ms */
+    int64_t flush_check_ms;          /* log.flush.scheduler.interval.ms; INT64_MAX: never */
+    int64_t checkpoint_ms;           /* log.flush.offset.checkpoint.interval.ms */
+    int64_t start_checkpoint_ms;     /* log.flush.start.offset.checkpoint.interval.ms */
+    int64_t watermark_checkpoint_ms; /* replica.high.watermark.checkpoint.interval.ms */
+    /* The settings of a topic that is about to be opened; may be called on workers. */
+    void (*settings_of)(void *arg, struct str topic, struct topic_settings *out);
+    void *settings_arg;
+};
+
+/* Makes and locks the log directories and reads who they belong to.  Blocks; at start.  `f` explains. */
+MUST_USE enum err replicas_open(struct replicas **out, const struct replicas_options *opt, struct fault *f);
+/* From meta.properties: -1 and NULL when the directories are new.  Lent. */
+int32_t replicas_stored_broker_id(const struct replicas *r);
+const char *replicas_stored_cluster_id(const struct replicas *r);
+/* Writes meta.properties where it is missing; ERR_INVALID when a directory belongs to another broker or cluster. */
+MUST_USE enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cluster_id, struct fault *f);
+/* Opens every partition's log, several at a time.  Blocks; at start. */
+MUST_USE enum err replicas_load(struct replicas *r, struct fault *f);
+/* Starts retention, checkpoints and the rest of the upkeep.  Home loop. */
+void replicas_start_upkeep(struct replicas *r);
+/* Ends upkeep, closes every log, writes checkpoints and the clean mark.  Blocks; the loops have stopped.
+ * `clean` false: leaves the directories as after a crash, for recovery to look at. */
+void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch);
+
+/* NULL when no replica of it is here. */
+struct topic_replicas *replicas_find(const struct replicas *r, struct str topic);
+struct topic_replicas *replicas_find_id(const struct replicas *r, struct uuid id);
+static inline struct partition *topic_partition(const struct topic_replicas *t, int32_t index)
+{
+    if (!t || index < 0 || index >= t->capacity) return NULL;
+    return atomic_load_explicit(&t->parts[index], memory_order_acquire);
+}
+static inline const struct topic_settings *topic_settings(const struct topic_replicas *t)
+{
+    return atomic_load_explicit(&t->settings, memory_order_acquire);
+}
+size_t replicas_dir_count(const struct replicas *r);
+const char *replicas_dir_path(const struct replicas *r, size_t dir);
+const char *partition_dir_path(const struct partition *p);
+/* Every partition at this moment, with a reference each, to be released with replicas_list_free().  Any thread. */
+struct partition **replicas_list(struct replicas *r, size_t *count);
+void replicas_list_free(struct partition **list, size_t count);
+
+typedef void (*replicas_done)(void *arg, const struct leader_and_isr_response *response);
+typedef void (*replicas_stopped)(void *arg, const struct stop_replica_response *response);
+
+/* LeaderAndIsr: creates what is new, takes roles and epochs.  The request is lent until `done` is called (home loop).
+ */
+void replicas_apply(struct replicas *r, int32_t broker_id, const struct leader_and_isr_request *request,
+                    replicas_done done, void *arg);
+/* StopReplica: takes replicas out of service; with delete_partition their directories go. */
+void replicas_stop(struct replicas *r, const struct stop_replica_request *request, replicas_stopped done, void *arg);
+/* The topic's configuration changed.  Home loop. */
+void replicas_reconfigure(struct replicas *r, struct str topic, const struct topic_settings *settings);
+
+#endif

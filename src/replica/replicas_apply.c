@@ -1,0 +1,401 @@
+/* replicas_apply.c: the controller's LeaderAndIsr and StopReplica.
+ *
+ * LeaderAndIsr runs in three steps: look at each partition on the home loop; do what touches files (open or make logs,
+ * write leader epochs) on workers, several at a time; back on the home loop take the roles and answer. */
+#include <stdio.h>
+
+#include "base/arena.h"
+#include "base/mem.h"
+#include "replica/replicas_internal.h"
+
+#define LOG_MODULE "replica"
+#include "base/log.h"
+
+typedef struct leader_and_isr_request_leader_and_isr_partition_state partition_state;
+typedef struct leader_and_isr_request_leader_and_isr_topic_state topic_state;
+
+/* One partition of the request. */
+struct apply_item {
+    const partition_state *state;
+    struct str topic;
+    struct uuid topic_id;
+    struct partition *p; /* a reference; NULL when refused */
+    bool is_known;       /* in the table already */
+    bool leads;
+    bool new_epoch;
+    enum kerr kerr;
+};
+
+enum { ITEMS_PER_JOB = 64 };
+
+struct apply;
+
+struct apply_job {
+    struct job job;
+    struct apply *apply;
+    struct apply_item *items;
+    size_t count;
+};
+
+struct apply {
+    struct replicas *r;
+    const struct leader_and_isr_request *request;
+    int32_t broker_id;
+    replicas_done done;
+    void *arg;
+    struct arena arena;
+    struct apply_item *items;
+    size_t count;
+    struct apply_job *jobs;
+    size_t jobs_left;
+};
+
+/* ---- Step 1, home loop */
+
+static struct partition *find_partition(struct replicas *r, struct str topic, int32_t index)
+{
+    return topic_partition(replicas_find(r, topic), index);
+}
+
+static enum kerr check_known(const struct partition *p, const struct apply_item *it)
+{
+    if (!uuid_is_zero(it->topic_id) && !uuid_is_zero(p->topic_id) && !uuid_equal(it->topic_id, p->topic_id))
+        return KERR_INCONSISTENT_TOPIC_ID;
+    if (it->state->leader_epoch < atomic_load(&p->leader_epoch)) return KERR_STALE_CONTROLLER_EPOCH;
+    if (!atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
+    return KERR_NONE;
+}
+
+static void item_prepare(struct apply *ap, struct apply_item *it, const topic_state *ts, const partition_state *ps)
+{
+    struct replicas *r = ap->r;
+    *it = (struct apply_item){.state = ps, .topic = ts->topic_name, .topic_id = ts->topic_id};
+    it->leads = ps->leader == ap->broker_id;
+    struct partition *p = find_partition(r, it->topic, ps->partition_index);
+    it->is_known = p != NULL;
+    if (p) {
+        partition_ref(p);
+    } else {
+        const char *name = arena_str(&ap->arena, it->topic).data;
+        p = replicas_claim(r, name, ps->partition_index);
+        if (!p) p = partition_new(name, ps->partition_index, replicas_choose_dir(r), r->opt.workers);
+    }
+    it->p = p;
+    it->kerr = p->pl ? check_known(p, it) : KERR_NONE;
+    it->new_epoch = ps->leader_epoch != atomic_load(&p->leader_epoch);
+}
+
+static void collect_items(struct apply *ap)
+{
+    const struct leader_and_isr_request *q = ap->request;
+    for (int32_t t = 0; t < q->topic_states_count; t++) ap->count += (size_t)q->topic_states[t].partition_states_count;
+    ap->items = arena_array(&ap->arena, struct apply_item, ap->count);
+    size_t at = 0;
+    for (int32_t t = 0; t < q->topic_states_count; t++) {
+        const topic_state *ts = &q->topic_states[t];
+        for (int32_t i = 0; i < ts->partition_states_count; i++)
+            item_prepare(ap, &ap->items[at++], ts, &ts->partition_states[i]);
+    }
+}
+
+/* ---- Step 2, workers */
+
+static void item_open(struct apply *ap, struct apply_item *it)
+{
+    struct fault f = {0};
+    if (!it->p->pl) {
+        enum err e = replicas_open_log(ap->r, it->p, it->topic_id, &f);
+        if (e) {
+            LOG_ERROR("log_open_failed", "topic=%s partition=%d reason=\"%s\"", it->p->topic, it->p->index, f.text);
+            it->kerr = KERR_KAFKA_STORAGE_ERROR;
+            return;
+        }
+    }
+    if (it->leads && it->new_epoch && plog_last_epoch(it->p->pl) < it->state->leader_epoch) {
+        enum err e = plog_epoch_begin(it->p->pl, it->state->leader_epoch);
+        if (e) {
+            LOG_ERROR("leader_epoch_write_failed", "topic=%s partition=%d error=%s", it->p->topic, it->p->index,
+                      err_name(e));
+            it->kerr = KERR_KAFKA_STORAGE_ERROR;
+        }
+    }
+}
+
+static void job_work(struct job *job)
+{
+    struct apply_job *aj = CONTAINER_OF(job, struct apply_job, job);
+    for (size_t i = 0; i < aj->count; i++)
+        if (!aj->items[i].kerr) item_open(aj->apply, &aj->items[i]);
+}
+
+/* ---- Step 3, home loop */
+
+static void release_topic(void *p)
+{
+    struct topic_replicas *t = p;
+    mem_free(t->name);
+    mem_free(t);
+}
+
+static void release_topic_and_settings(void *p)
+{
+    struct topic_replicas *t = p;
+    mem_free(atomic_load(&t->settings));
+    release_topic(p);
+}
+
+/* The topic's entry with room for `index`; a bigger copy takes the place of one that is too small. */
+static struct topic_replicas *topic_with_room(struct replicas *r, const struct apply_item *it, int32_t index)
+{
+    struct topic_replicas *old = replicas_find(r, it->topic);
+    if (old && index < old->capacity) return old;
+    int32_t capacity = MAX(index + 1, old ? old->capacity * 2 : 1);
+    struct topic_replicas *t = mem_zalloc(1, sizeof *t + (size_t)capacity * sizeof t->parts[0]);
+    t->name = mem_strndup(it->topic.data, it->topic.size);
+    t->id = it->topic_id;
+    t->capacity = capacity;
+    if (old) {
+        atomic_init(&t->settings, atomic_load(&old->settings));
+        for (int32_t i = 0; i < old->capacity; i++) atomic_init(&t->parts[i], topic_partition(old, i));
+        t->count = old->count;
+    } else {
+        struct topic_settings *settings = mem_alloc(sizeof *settings);
+        r->opt.settings_of(r->opt.settings_arg, it->topic, settings);
+        atomic_init(&t->settings, settings);
+    }
+    table_put(r->by_name, t);
+    if (!uuid_is_zero(t->id)) table_put(r->by_id, t);
+    if (old) grace_release(r->opt.grace, old, release_topic);
+    return t;
+}
+
+static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
+{
+    struct replicas *r = ap->r;
+    struct partition *p = it->p;
+    if (it->kerr) {
+        LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index, kerr_name((int16_t)it->kerr));
+        if (!it->is_known && !p->listed) atomic_fetch_sub(&p->dir->partition_count, 1);
+        partition_unref(p);
+        return;
+    }
+    if (!it->is_known) {
+        if (r->stopping) {
+            partition_unref(p);
+            return;
+        }
+        struct topic_replicas *t = topic_with_room(r, it, MAX(p->index, topic_partitions - 1));
+        if (!p->listed) replicas_add(r, p);
+        t->count++;
+        atomic_store_explicit(&t->parts[p->index], partition_ref(p), memory_order_release);
+    }
+    partition_set_role(p, it->leads, it->state->leader_epoch, it->state->isr_count);
+    partition_unref(p);
+}
+
+static void fill_response(struct apply *ap, struct leader_and_isr_response *out)
+{
+    const struct leader_and_isr_request *q = ap->request;
+    *out = leader_and_isr_response_default;
+    out->topics = arena_array(&ap->arena, struct leader_and_isr_response_leader_and_isr_topic_error,
+                              (size_t)q->topic_states_count);
+    size_t at = 0;
+    for (int32_t t = 0; t < q->topic_states_count; t++) {
+        const topic_state *ts = &q->topic_states[t];
+        struct leader_and_isr_response_leader_and_isr_topic_error *to = &out->topics[out->topics_count++];
+        *to = leader_and_isr_response_leader_and_isr_topic_error_default;
+        to->topic_id = ts->topic_id;
+        to->partition_errors = arena_array(&ap->arena, struct leader_and_isr_response_leader_and_isr_partition_error,
+                                           (size_t)ts->partition_states_count);
+        for (int32_t i = 0; i < ts->partition_states_count; i++) {
+            struct leader_and_isr_response_leader_and_isr_partition_error *pe =
+                &to->partition_errors[to->partition_errors_count++];
+            *pe = leader_and_isr_response_leader_and_isr_partition_error_default;
+            pe->topic_name = ts->topic_name;
+            pe->partition_index = ts->partition_states[i].partition_index;
+            pe->error_code = (int16_t)ap->items[at++].kerr;
+        }
+    }
+}
+
+static void apply_finish(struct apply *ap)
+{
+    const struct leader_and_isr_request *q = ap->request;
+    size_t at = 0;
+    for (int32_t t = 0; t < q->topic_states_count; t++)
+        for (int32_t i = 0; i < q->topic_states[t].partition_states_count; i++)
+            item_finish(ap, &ap->items[at++], q->topic_states[t].partition_states_count);
+    struct leader_and_isr_response out;
+    fill_response(ap, &out);
+    ap->done(ap->arg, &out);
+    mem_free(ap->jobs);
+    arena_fini(&ap->arena);
+    mem_free(ap);
+}
+
+static void job_done(struct job *job)
+{
+    struct apply *ap = CONTAINER_OF(job, struct apply_job, job)->apply;
+    if (--ap->jobs_left == 0) apply_finish(ap);
+}
+
+void replicas_apply(struct replicas *r, int32_t broker_id, const struct leader_and_isr_request *request,
+                    replicas_done done, void *arg)
+{
+    ASSERT_OWNER(r->opt.home);
+    struct apply *ap = mem_zalloc(1, sizeof *ap);
+    *ap = (struct apply){.r = r, .request = request, .broker_id = broker_id, .done = done, .arg = arg};
+    arena_init(&ap->arena, SIZE_MAX);
+    collect_items(ap);
+    size_t jobs = (ap->count + ITEMS_PER_JOB - 1) / ITEMS_PER_JOB;
+    if (jobs == 0) {
+        apply_finish(ap);
+        return;
+    }
+    ap->jobs = mem_zalloc(jobs, sizeof *ap->jobs);
+    ap->jobs_left = jobs;
+    struct apply_job *list = ap->jobs;
+    for (size_t i = 0; i < jobs; i++) {
+        size_t from = i * ITEMS_PER_JOB;
+        list[i] = (struct apply_job){
+            .job = {.loop = r->opt.home, .work = job_work, .done = job_done},
+            .apply = ap,
+            .items = &ap->items[from],
+            .count = MIN((size_t)ITEMS_PER_JOB, ap->count - from),
+        };
+    }
+    for (size_t i = 0; i < jobs; i++) workers_submit(r->opt.workers, &list[i].job);
+}
+
+/* ---- StopReplica */
+
+struct stop_job {
+    struct job job;
+    struct replicas *r;
+    struct stop_item {
+        struct partition *p;
+        bool delete;
+        int64_t delay_ms;
+        enum kerr kerr;
+        struct str topic;
+        int32_t index;
+        char *doomed_path;
+    } * items;
+    size_t count;
+    replicas_stopped done;
+    void *arg;
+};
+
+/* <dir>/<topic>-<index>.<32 hex digits>-delete, the topic cut so that the name stays below 255 bytes (as Kafka does).
+ */
+static char *doomed_path(struct replicas *r, const struct partition *p)
+{
+    uint64_t id[2];
+    rng_fill(r->opt.rng, id, sizeof id);
+    char tail[80];
+    int n = snprintf(tail, sizeof tail, "-%d.%016llx%016llx-delete", p->index, (unsigned long long)id[0],
+                     (unsigned long long)id[1]);
+    int room = 255 - n;
+    return mem_printf("%s/%.*s%s", p->dir->path, room, p->topic, tail);
+}
+
+/* Kafka renames first and removes the files a while later, so that readers in progress end in peace. */
+static void stop_work(struct job *job)
+{
+    struct stop_job *sj = CONTAINER_OF(job, struct stop_job, job);
+    for (size_t i = 0; i < sj->count; i++) {
+        struct stop_item *it = &sj->items[i];
+        if (!it->p || !it->delete) continue;
+        char *from = mem_printf("%s/%s-%d", it->p->dir->path, it->p->topic, it->p->index);
+        it->doomed_path = doomed_path(sj->r, it->p);
+        enum err e = fs_rename(sj->r->opt.fs, from, it->doomed_path);
+        if (e && e != ERR_NOT_FOUND) {
+            LOG_ERROR("log_delete_failed", "dir=\"%s\" error=%s", from, err_name(e));
+            it->kerr = KERR_KAFKA_STORAGE_ERROR;
+        }
+        mem_free(from);
+    }
+}
+
+static void stop_done(struct job *job)
+{
+    struct stop_job *sj = CONTAINER_OF(job, struct stop_job, job);
+    struct arena arena;
+    arena_init(&arena, SIZE_MAX);
+    struct stop_replica_response out = stop_replica_response_default;
+    out.partition_errors = arena_array(&arena, struct stop_replica_response_stop_replica_partition_error, sj->count);
+    for (size_t i = 0; i < sj->count; i++) {
+        struct stop_item *it = &sj->items[i];
+        struct stop_replica_response_stop_replica_partition_error *pe =
+            &out.partition_errors[out.partition_errors_count++];
+        *pe = stop_replica_response_stop_replica_partition_error_default;
+        pe->topic_name = it->topic;
+        pe->partition_index = it->index;
+        pe->error_code = (int16_t)it->kerr;
+        if (it->p && it->delete &&!it->kerr) replicas_doom(sj->r, it->doomed_path, it->delay_ms);
+        mem_free(it->doomed_path);
+        partition_unref(it->p);
+    }
+    sj->done(sj->arg, &out);
+    arena_fini(&arena);
+    mem_free(sj->items);
+    mem_free(sj);
+}
+
+/* Takes it out of the topic's entry, and the entry away with its last partition. */
+static void unlink_partition(struct replicas *r, struct topic_replicas *t, struct partition *p)
+{
+    atomic_store_explicit(&t->parts[p->index], NULL, memory_order_release);
+    replicas_drop(r, p);
+    grace_release(r->opt.grace, p, (void (*)(void *))partition_unref);
+    if (--t->count > 0) return;
+    table_remove(r->by_name, (struct bytes){(const uint8_t *)t->name, strlen(t->name)});
+    if (replicas_find_id(r, t->id) == t) table_remove(r->by_id, (struct bytes){t->id.bytes, sizeof t->id.bytes});
+    grace_release(r->opt.grace, t, release_topic_and_settings);
+}
+
+static void stop_one(struct replicas *r, struct stop_item *it,
+                     const struct stop_replica_request_stop_replica_partition_state *ps)
+{
+    struct topic_replicas *t = replicas_find(r, it->topic);
+    struct partition *p = topic_partition(t, ps->partition_index);
+    if (!p) return;
+    /* -2 is "the topic is being deleted", -1 "whatever the epoch" (KIP-570's LeaderAndIsr.EpochDuringDelete, NoEpoch).
+     */
+    if (ps->leader_epoch >= 0 && ps->leader_epoch < atomic_load(&p->leader_epoch)) {
+        it->kerr = KERR_FENCED_LEADER_EPOCH;
+        return;
+    }
+    it->p = partition_ref(p);
+    it->delete = ps->delete_partition;
+    it->delay_ms = topic_settings(t)->log.file_delete_delay_ms;
+    if (it->delete) {
+        partition_set_offline(p);
+        unlink_partition(r, t, p);
+    } else {
+        partition_set_role(p, false, atomic_load(&p->leader_epoch), 0);
+    }
+}
+
+void replicas_stop(struct replicas *r, const struct stop_replica_request *request, replicas_stopped done, void *arg)
+{
+    ASSERT_OWNER(r->opt.home);
+    struct stop_job *sj = mem_zalloc(1, sizeof *sj);
+    *sj = (struct stop_job){.job = {.loop = r->opt.home, .work = stop_work, .done = stop_done}, .r = r};
+    sj->done = done;
+    sj->arg = arg;
+    for (int32_t t = 0; t < request->topic_states_count; t++)
+        sj->count += (size_t)request->topic_states[t].partition_states_count;
+    sj->items = mem_zalloc(sj->count, sizeof *sj->items);
+    size_t at = 0;
+    for (int32_t t = 0; t < request->topic_states_count; t++) {
+        const struct stop_replica_request_stop_replica_topic_state *ts = &request->topic_states[t];
+        for (int32_t i = 0; i < ts->partition_states_count; i++) {
+            struct stop_item *it = &sj->items[at++];
+            it->topic = ts->topic_name;
+            it->index = ts->partition_states[i].partition_index;
+            stop_one(r, it, &ts->partition_states[i]);
+        }
+    }
+    workers_submit(r->opt.workers, &sj->job);
+}

@@ -1,0 +1,226 @@
+/* replicas_upkeep.c: what is done again and again: retention, checkpoints, the removal of deleted directories. */
+#include "base/mem.h"
+#include "replica/replicas_internal.h"
+
+#define LOG_MODULE "replica"
+#include "base/log.h"
+
+static void doomed_arm(struct replicas *r);
+
+/* ---- Chores */
+
+static void chore_arm(struct chore *c)
+{
+    struct loop *home = c->r->opt.home;
+    if (c->r->stopping || c->interval_ms >= INT64_MAX / 2000) return;
+    loop_timer_set(home, &c->timer, loop_now_us(home) + c->interval_ms * 1000);
+}
+
+static void chore_fire(struct timer *t)
+{
+    struct chore *c = CONTAINER_OF(t, struct chore, timer);
+    c->running = true;
+    workers_submit(c->r->opt.workers, &c->job);
+}
+
+static void chore_done(struct job *job)
+{
+    struct chore *c = CONTAINER_OF(job, struct chore, job);
+    c->running = false;
+    chore_arm(c);
+}
+
+static enum chore_kind kind_of(const struct chore *c)
+{
+    return (enum chore_kind)(c - c->r->chores);
+}
+
+/* Retention: idle segments roll, old ones go. */
+static void retain_work(struct job *job)
+{
+    struct chore *c = CONTAINER_OF(job, struct chore, job);
+    size_t count;
+    struct partition **list = replicas_list(c->r, &count);
+    int64_t now_ms = clock_wall_ms(c->r->opt.clock);
+    for (size_t i = 0; i < count; i++) {
+        struct partition *p = list[i];
+        if (!atomic_load(&p->online)) continue;
+        int64_t next_ms;
+        enum err e = plog_retain(p->pl, now_ms, partition_high_watermark(p), &next_ms);
+        if (e) LOG_ERROR("retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+    }
+    replicas_list_free(list, count);
+}
+
+/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk. */
+static void flush_work(struct job *job)
+{
+    struct chore *c = CONTAINER_OF(job, struct chore, job);
+    size_t count;
+    struct partition **list = replicas_list(c->r, &count);
+    int64_t now_ms = clock_wall_ms(c->r->opt.clock);
+    for (size_t i = 0; i < count; i++) {
+        struct partition *p = list[i];
+        if (!atomic_load(&p->online) || !plog_flush_due(p->pl, now_ms)) continue;
+        enum err e = plog_flush(p->pl);
+        if (e) LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+    }
+    replicas_list_free(list, count);
+}
+
+static int64_t value_recovery_point(struct partition *p)
+{
+    return plog_recovery_point(p->pl);
+}
+
+static int64_t value_log_start(struct partition *p)
+{
+    return plog_start(p->pl);
+}
+
+static int64_t value_high_watermark(struct partition *p)
+{
+    return partition_high_watermark(p);
+}
+
+static const struct {
+    const char *file;
+    int64_t (*value)(struct partition *p);
+} checkpoint_kinds[CHORE_COUNT] = {
+    [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point},
+    [CHORE_STARTS] = {CHECKPOINT_LOG_START, value_log_start},
+    [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark},
+};
+
+enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
+{
+    size_t count;
+    struct partition **list = replicas_list(r, &count);
+    enum err result = OK;
+    for (size_t d = 0; d < r->dir_count; d++) {
+        struct checkpoint cp;
+        checkpoint_init(&cp);
+        for (size_t i = 0; i < count; i++)
+            if (list[i]->dir == &r->dirs[d] && atomic_load(&list[i]->online))
+                checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
+        char *path = mem_printf("%s/%s", r->dirs[d].path, checkpoint_kinds[kind].file);
+        struct fault f = {0};
+        enum err e = checkpoint_write(&cp, r->opt.fs, path, &f);
+        if (e) {
+            LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
+            result = e;
+        }
+        mem_free(path);
+        checkpoint_fini(&cp);
+    }
+    replicas_list_free(list, count);
+    return result;
+}
+
+/* An idle broker writes nothing. */
+static bool any_changed(struct replicas *r, enum chore_kind kind)
+{
+    bool changed = false;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->all_count; i++)
+        if (atomic_fetch_and(&r->all[i]->changed, (uint8_t)~BIT(kind)) & BIT(kind)) changed = true;
+    pthread_mutex_unlock(&r->lock);
+    return changed;
+}
+
+static void checkpoint_work(struct job *job)
+{
+    struct chore *c = CONTAINER_OF(job, struct chore, job);
+    if (!any_changed(c->r, kind_of(c))) return;
+    enum err logged = replicas_write_checkpoints(c->r, kind_of(c));
+    (void)logged;
+}
+
+void replicas_start_upkeep(struct replicas *r)
+{
+    ASSERT_OWNER(r->opt.home);
+    const struct {
+        int64_t interval_ms;
+        void (*work)(struct job *job);
+    } rows[CHORE_COUNT] = {
+        [CHORE_RETENTION] = {r->opt.retention_check_ms, retain_work},
+        [CHORE_FLUSH] = {r->opt.flush_check_ms, flush_work},
+        [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work},
+        [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work},
+        [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work},
+    };
+    for (int i = 0; i < CHORE_COUNT; i++) {
+        struct chore *c = &r->chores[i];
+        *c = (struct chore){.r = r, .interval_ms = rows[i].interval_ms};
+        c->timer.fire = chore_fire;
+        c->job = (struct job){.loop = r->opt.home, .work = rows[i].work, .done = chore_done};
+        chore_arm(c);
+    }
+    doomed_arm(r);
+}
+
+/* ---- Directories on their way out */
+
+static void doomed_work(struct job *job)
+{
+    struct doomed *d = CONTAINER_OF(job, struct doomed, job);
+    enum err e = fs_remove_all(d->r->opt.fs, d->path);
+    if (e && e != ERR_NOT_FOUND)
+        LOG_ERROR("log_delete_failed", "dir=\"%s\" error=%s reason=\"removed at the next start\"", d->path,
+                  err_name(e));
+}
+
+static void doomed_done(struct job *job)
+{
+    struct doomed *d = CONTAINER_OF(job, struct doomed, job);
+    mem_free(d->path);
+    mem_free(d);
+}
+
+static void doomed_fire(struct timer *t)
+{
+    struct replicas *r = CONTAINER_OF(t, struct replicas, doomed_timer);
+    struct list_node *n;
+    while ((n = list_first(&r->doomed))) {
+        struct doomed *d = CONTAINER_OF(n, struct doomed, node);
+        if (d->due_us > loop_now_us(r->opt.home)) break;
+        list_remove(n);
+        workers_submit(r->opt.workers, &d->job);
+    }
+    doomed_arm(r);
+}
+
+static void doomed_arm(struct replicas *r)
+{
+    struct list_node *n = list_first(&r->doomed);
+    if (!n || r->stopping) return;
+    r->doomed_timer.fire = doomed_fire;
+    loop_timer_set(r->opt.home, &r->doomed_timer, CONTAINER_OF(n, struct doomed, node)->due_us);
+}
+
+void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms)
+{
+    struct doomed *d = mem_zalloc(1, sizeof *d);
+    d->r = r;
+    d->path = mem_strdup(path);
+    d->due_us = clock_mono_us(r->opt.clock) + delay_ms * 1000;
+    d->job = (struct job){.loop = r->opt.home, .work = doomed_work, .done = doomed_done};
+    /* By due time; delays differ by topic, but nearly all are the default. */
+    struct list_node *after = r->doomed.head.prev;
+    while (after != &r->doomed.head && CONTAINER_OF(after, struct doomed, node)->due_us > d->due_us)
+        after = after->prev;
+    list_insert_after(after, &d->node);
+    if (list_first(&r->doomed) == &d->node && loop_is_owner(r->opt.home)) doomed_arm(r);
+}
+
+void replicas_stop_upkeep(struct replicas *r)
+{
+    r->stopping = true;
+    for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
+    loop_timer_cancel(r->opt.home, &r->doomed_timer);
+    struct list_node *n;
+    while ((n = list_pop_front(&r->doomed))) {
+        struct doomed *d = CONTAINER_OF(n, struct doomed, node);
+        doomed_done(&d->job);
+    }
+}

@@ -1,0 +1,363 @@
+/* controller_world.h: a controller on the memory store, with a channel that writes down what brokers are told and
+ * answers when the test says so. */
+#ifndef TESTS_CONTROLLER_WORLD_H
+#define TESTS_CONTROLLER_WORLD_H
+
+#include "controller/controller.h"
+#include "coord_world.h"
+
+enum { TOLD_MAX = 400 };
+
+/* Draws the numbers 0, 1, 2, ...: the tests' assignments are known. */
+struct count_rng {
+    struct rng rng;
+    uint64_t next;
+};
+
+static inline void count_rng_fill(struct rng *r, void *out, size_t size)
+{
+    struct count_rng *cr = CONTAINER_OF(r, struct count_rng, rng);
+    memset(out, 0, size);
+    uint64_t v = cr->next++;
+    memcpy(out, &v, MIN(size, sizeof v));
+}
+
+struct cluster;
+
+/* A message that waits for its answer. */
+struct told {
+    struct loop_msg msg;
+    struct cluster *cl;
+    int kind; /* 'L', 'U', 'S' */
+    int32_t broker;
+    char text[512]; /* "L 1 t/0 leader=1 epoch=0 isr=1 new; ..." */
+    leader_and_isr_reply_fn leader_and_isr;
+    update_metadata_reply_fn update_metadata;
+    stop_replica_reply_fn stop_replica;
+    void *arg;
+    bool answered;
+    enum err err;
+    int16_t code;
+};
+
+struct cluster {
+    struct world *w;
+    struct controller *c;
+    struct count_rng rng;
+    struct told told[TOLD_MAX];
+    int told_count;
+    int states;
+    bool hold; /* answers wait for cluster_answer() */
+    enum err channel_err;
+    struct fault fault;
+    bool stopped;
+    enum kerr settings_kerr;
+};
+
+static inline void told_run(struct loop_msg *msg)
+{
+    struct told *t = CONTAINER_OF(msg, struct told, msg);
+    struct leader_and_isr_response lr = leader_and_isr_response_default;
+    struct update_metadata_response ur = update_metadata_response_default;
+    struct stop_replica_response sr = stop_replica_response_default;
+    lr.error_code = ur.error_code = sr.error_code = t->code;
+    if (t->kind == 'L') t->leader_and_isr(t->arg, t->err, t->err ? NULL : &lr);
+    if (t->kind == 'U') t->update_metadata(t->arg, t->err, t->err ? NULL : &ur);
+    if (t->kind == 'S') t->stop_replica(t->arg, t->err, t->err ? NULL : &sr);
+}
+
+static inline void told_answer(struct told *t)
+{
+    t->answered = true;
+    t->msg.run = told_run;
+    loop_post(t->cl->w->loop, &t->msg);
+}
+
+static inline struct told *told_add(struct cluster *cl, int kind, int32_t broker, void *arg)
+{
+    assert_true(cl->told_count < TOLD_MAX);
+    struct told *t = &cl->told[cl->told_count++];
+    *t = (struct told){.cl = cl, .kind = kind, .broker = broker, .arg = arg, .err = cl->channel_err};
+    snprintf(t->text, sizeof t->text, "%c %d", kind, broker);
+    return t;
+}
+
+static inline void told_print(struct told *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static inline void told_print(struct told *t, const char *fmt, ...)
+{
+    size_t n = strlen(t->text);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(t->text + n, sizeof t->text - n, fmt, args);
+    va_end(args);
+}
+
+static inline void told_ids(struct told *t, const char *name, const int32_t *ids, int32_t count)
+{
+    told_print(t, " %s=", name);
+    for (int32_t i = 0; i < count; i++) told_print(t, "%s%d", i ? "," : "", ids[i]);
+}
+
+static inline void tell_leader_and_isr(void *arg, int32_t broker, const struct leader_and_isr_request *rq,
+                                       leader_and_isr_reply_fn reply, void *reply_arg)
+{
+    struct cluster *cl = arg;
+    struct told *t = told_add(cl, 'L', broker, reply_arg);
+    t->leader_and_isr = reply;
+    assert_int_equal(rq->controller_epoch, controller_epoch(cl->c));
+    assert_true(rq->broker_epoch > 0);
+    for (int32_t i = 0; i < rq->topic_states_count; i++) {
+        assert_false(uuid_is_zero(rq->topic_states[i].topic_id));
+        for (int32_t k = 0; k < rq->topic_states[i].partition_states_count; k++) {
+            const struct leader_and_isr_request_leader_and_isr_partition_state *ps =
+                &rq->topic_states[i].partition_states[k];
+            told_print(t, " %.*s/%d leader=%d/%d", STR_ARG(rq->topic_states[i].topic_name), ps->partition_index,
+                       ps->leader, ps->leader_epoch);
+            told_ids(t, "isr", ps->isr, ps->isr_count);
+            told_ids(t, "replicas", ps->replicas, ps->replicas_count);
+            told_print(t, " v%d%s;", ps->partition_epoch, ps->is_new ? " new" : "");
+        }
+    }
+    if (!cl->hold) told_answer(t);
+}
+
+static inline void tell_update_metadata(void *arg, int32_t broker, const struct update_metadata_request *rq,
+                                        update_metadata_reply_fn reply, void *reply_arg)
+{
+    struct cluster *cl = arg;
+    struct told *t = told_add(cl, 'U', broker, reply_arg);
+    t->update_metadata = reply;
+    told_print(t, " live=%d", rq->live_brokers_count);
+    for (int32_t i = 0; i < rq->topic_states_count; i++) {
+        for (int32_t k = 0; k < rq->topic_states[i].partition_states_count; k++) {
+            const struct update_metadata_request_update_metadata_partition_state *ps =
+                &rq->topic_states[i].partition_states[k];
+            told_print(t, " %.*s/%d leader=%d/%d", STR_ARG(rq->topic_states[i].topic_name), ps->partition_index,
+                       ps->leader, ps->leader_epoch);
+            if (ps->offline_replicas_count) told_ids(t, "offline", ps->offline_replicas, ps->offline_replicas_count);
+            told_print(t, ";");
+        }
+    }
+    if (!cl->hold) told_answer(t);
+}
+
+static inline void tell_stop_replica(void *arg, int32_t broker, const struct stop_replica_request *rq,
+                                     stop_replica_reply_fn reply, void *reply_arg)
+{
+    struct cluster *cl = arg;
+    struct told *t = told_add(cl, 'S', broker, reply_arg);
+    t->stop_replica = reply;
+    for (int32_t i = 0; i < rq->topic_states_count; i++)
+        for (int32_t k = 0; k < rq->topic_states[i].partition_states_count; k++)
+            told_print(t, " %.*s/%d epoch=%d%s;", STR_ARG(rq->topic_states[i].topic_name),
+                       rq->topic_states[i].partition_states[k].partition_index,
+                       rq->topic_states[i].partition_states[k].leader_epoch,
+                       rq->topic_states[i].partition_states[k].delete_partition ? " delete" : "");
+    if (!cl->hold) told_answer(t);
+}
+
+static inline void cluster_answer(struct cluster *cl)
+{
+    cl->hold = false;
+    for (int i = 0; i < cl->told_count; i++)
+        if (!cl->told[i].answered) told_answer(&cl->told[i]);
+}
+
+static inline void cluster_state(void *arg, enum controller_state state, int32_t epoch)
+{
+    (void)state;
+    (void)epoch;
+    ((struct cluster *)arg)->states++;
+}
+
+static inline void cluster_failed(void *arg, const struct fault *f)
+{
+    ((struct cluster *)arg)->fault = *f;
+}
+
+static inline enum kerr cluster_settings(void *arg, const struct znode_config *settings, struct arena *a,
+                                         struct str *message)
+{
+    (void)a;
+    struct cluster *cl = arg;
+    if (cl->settings_kerr && settings->count) *message = STR("Unknown topic config name: x");
+    return settings->count ? cl->settings_kerr : KERR_NONE;
+}
+
+/* Turns the loop until nothing happens any more. */
+static inline void settle(struct world *w)
+{
+    for (int quiet = 0; quiet < 3;) {
+        struct answer a = {.w = w};
+        coord_exists(w->c, STR("/"), COORD_NO_WATCH, (struct coord_to){w->loop, answer_done, &a});
+        answer_wait(&a);
+        quiet++;
+        for (int i = 0; i < 20; i++) loop_turn(w->loop, 0);
+    }
+}
+
+static inline void register_broker(struct world *w, int32_t id, const char *rack)
+{
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    struct znode_endpoint ep = {STR("PLAINTEXT"), STR("127.0.0.1"), 9092 + id, SECURITY_PLAINTEXT};
+    struct znode_broker b = {.endpoints = &ep, .endpoint_count = 1, .rack = str_of(rack), .jmx_port = -1};
+    struct answer an = {.w = w};
+    coord_create(w->c, znode_broker_path(&a, id), znode_broker_encode(&a, &b), COORD_EPHEMERAL,
+                 (struct coord_to){w->loop, answer_done, &an});
+    answer_wait(&an);
+    assert_int_equal(an.r.err, OK);
+    arena_fini(&a);
+}
+
+static inline void cluster_start(struct cluster *cl)
+{
+    cl->stopped = false;
+    cl->rng.rng.fill = count_rng_fill;
+    struct controller_options opt = {.coord = cl->w->c,
+                                     .loop = cl->w->loop,
+                                     .rng = &cl->rng.rng,
+                                     .broker_id = 1,
+                                     .inter_broker_listener = STR("PLAINTEXT"),
+                                     .partitions_default = 1,
+                                     .replication_factor_default = 1,
+                                     .channel = {cl, tell_leader_and_isr, tell_update_metadata, tell_stop_replica},
+                                     .validate_topic = cluster_settings,
+                                     .state_changed = cluster_state,
+                                     .failed = cluster_failed,
+                                     .arg = cl};
+    cl->c = controller_start(&opt);
+    settle(cl->w);
+}
+
+static inline void cluster_stopped(void *arg)
+{
+    ((struct cluster *)arg)->stopped = true;
+}
+
+static inline void cluster_stop(struct cluster *cl)
+{
+    controller_stop(cl->c, cluster_stopped, cl);
+    cluster_answer(cl);
+    while (!cl->stopped) loop_turn(cl->w->loop, 10 * 1000 * 1000);
+    world_close(cl->w);
+    controller_free(cl->c);
+    cl->c = NULL;
+}
+
+/* A session on the same store, for what others do there. */
+static inline struct world *session_new(struct world *w)
+{
+    struct world *s = mem_zalloc(1, sizeof *s);
+    *s = (struct world){.loop = w->loop, .memory = w->memory};
+    arena_init(&s->arena, SIZE_MAX);
+    s->c = coord_memory_connect(w->memory, (struct coord_listener){w->loop, world_listen, s});
+    return s;
+}
+
+static inline void session_free(struct world *s)
+{
+    if (s->c) world_close(s);
+    arena_fini(&s->arena);
+    mem_free(s);
+}
+
+/* Broker 1, registered, its controller in office. */
+static inline struct cluster *cluster_new(void)
+{
+    struct cluster *cl = mem_zalloc(1, sizeof *cl);
+    cl->w = world_new(false);
+    struct answer a = {.w = cl->w};
+    znodes_make_persistent(cl->w->c, (struct coord_to){cl->w->loop, answer_done, &a});
+    answer_wait(&a);
+    assert_int_equal(a.r.err, OK);
+    register_broker(cl->w, 1, NULL);
+    cluster_start(cl);
+    return cl;
+}
+
+static inline void cluster_free(struct cluster *cl)
+{
+    if (cl->c) cluster_stop(cl);
+    cl->w->closed = true;
+    world_free(cl->w);
+    mem_free(cl);
+}
+
+/* --- operations, made and waited for --- */
+
+struct outcome {
+    struct world *w;
+    bool done;
+    size_t count;
+    struct controller_result results[16];
+    int64_t producer_id_start;
+    int32_t producer_id_count;
+};
+
+static inline void outcome_done(void *arg, const struct controller_results *r)
+{
+    struct outcome *o = arg;
+    assert_false(o->done);
+    o->done = true;
+    o->count = r->count;
+    o->producer_id_start = r->producer_id_start;
+    o->producer_id_count = r->producer_id_count;
+    for (size_t i = 0; i < r->count && i < ARRAY_COUNT(o->results); i++) {
+        o->results[i] = r->results[i];
+        o->results[i].name = arena_str(&o->w->arena, r->results[i].name);
+        o->results[i].message = arena_str(&o->w->arena, r->results[i].message);
+    }
+}
+
+static inline void outcome_wait(struct outcome *o)
+{
+    while (!o->done) loop_turn(o->w->loop, 10 * 1000 * 1000);
+}
+
+static inline struct controller_to outcome_to(struct outcome *o)
+{
+    return (struct controller_to){o->w->loop, outcome_done, o};
+}
+
+static inline struct outcome create_topics(struct cluster *cl, const struct controller_new_topic *topics, size_t count,
+                                           bool validate_only)
+{
+    struct outcome o = {.w = cl->w};
+    controller_create_topics(cl->c, topics, count, validate_only, 60000, outcome_to(&o));
+    outcome_wait(&o);
+    assert_int_equal(o.count, count);
+    return o;
+}
+
+static inline struct controller_result create_topic(struct cluster *cl, const char *name, int32_t partitions,
+                                                    int16_t replication)
+{
+    struct controller_new_topic t = {
+        .name = str_of(name), .partition_count = partitions, .replication_factor = replication};
+    return create_topics(cl, &t, 1, false).results[0];
+}
+
+static inline struct controller_result delete_topic(struct cluster *cl, const char *name)
+{
+    struct outcome o = {.w = cl->w};
+    struct controller_topic_ref ref = {.name = str_of(name)};
+    controller_delete_topics(cl->c, &ref, 1, 60000, outcome_to(&o));
+    outcome_wait(&o);
+    return o.results[0];
+}
+
+static inline struct str node_text(struct world *w, const char *path)
+{
+    struct answer a = call_get(w, path, COORD_NO_WATCH);
+    if (a.r.err) return str_of(err_name(a.r.err));
+    return (struct str){(const char *)a.r.data.data, a.r.data.size};
+}
+
+#define assert_str(actual, expected)                                                                        \
+    do {                                                                                                    \
+        struct str actual_ = (actual);                                                                      \
+        if (!str_is(actual_, (expected))) fail_msg("\"%.*s\" is not \"%s\"", STR_ARG(actual_), (expected)); \
+    } while (0)
+
+#endif
