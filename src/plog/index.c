@@ -124,7 +124,7 @@ void index_add(struct index *ix, struct index_entry entry)
     if (index_count(ix) > 0 && (entry.key <= ix->last.key || entry.value <= ix->last.value)) return;
     if (ix->tail_count >= INDEX_TAIL_MAX) return;
     if (ix->tail_count == ix->tail_cap) {
-        ix->tail_cap = ix->tail_cap ? ix->tail_cap * 2 : INDEX_TAIL_WRITE_AT;
+        ix->tail_cap = ix->tail_cap ? ix->tail_cap * 2 : INDEX_TAIL_FIRST;
         ix->tail = mem_realloc(ix->tail, ix->tail_cap * entry_size(ix->kind));
     }
     entry_encode(ix->kind, ix->tail + ix->tail_count * entry_size(ix->kind), entry);

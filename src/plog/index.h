@@ -23,7 +23,8 @@ enum index_kind { INDEX_OFFSETS, INDEX_TIMES };
 enum {
     INDEX_OFFSETS_ENTRY_SIZE = 8,
     INDEX_TIMES_ENTRY_SIZE = 12,
-    INDEX_TAIL_WRITE_AT = 128,  /* entries in memory that are worth a write */
+    INDEX_TAIL_FIRST = 8,       /* room for so many entries to begin with */
+    INDEX_TAIL_WRITE_AT = 128,  /* so many are worth a write */
     INDEX_TAIL_MAX = 64 * 1024, /* while the file cannot be written; past it entries are dropped */
 };
 

@@ -218,7 +218,7 @@ static enum err begin_segment(struct plog *pl, struct segment *seg)
     if (!e && seg->txns_there) e = segment_open_txns(seg, pl->fs, pl->dir);
     if (!e && seg->txns.path) e = txnindex_truncate(&seg->txns, seg->base_offset);
     seg->indexes_bad = false;
-    seg->unsynced = seg->max_time_known = true;
+    seg->unsynced = seg->indexes_unsynced = seg->max_time_known = true;
     seg->max_time = MAX_TIME_NONE;
     seg->first_timestamp = SEGMENT_TIME_NONE;
     seg->bytes_unindexed = 0;

@@ -1,10 +1,12 @@
 /* retain.c: upkeep: what must reach the disk, what is old enough to go.  Everything here runs on workers.
  *
  * THE ORDER OF WRITES AND SYNCS.  An append is written, and published, without a sync.  A roll makes the new segment's
- * files and writes the producer snapshot of its start, without a sync.  A flush writes the index entries still in
- * memory; syncs, from the oldest segment that may not be on the disk, log, transaction index and (of closed segments)
- * indexes and snapshot; then the directory when files were made in it; and only then moves the recovery point.  So
- * below the recovery point nothing needs to be looked at after a crash, but for the segment that holds it. */
+ * files and writes the producer snapshot of its start, without a sync.  A flush syncs, from the oldest segment that may
+ * not be on the disk, the log, the transaction index and the snapshot of its start, and of closed segments the indexes,
+ * after writing the entries that are still in memory; then leader-epoch-checkpoint when it changed; then the directory
+ * when files were made in it; and only then moves the recovery point.  So after a crash nothing below the recovery
+ * point needs to be looked at, but for the segment that holds it, which recovery reads whole.  A close counts the
+ * active segment as closed. */
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
@@ -12,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "plog/checkpoint.h"
 
 /* ---- Flushing */
 
@@ -20,9 +23,8 @@ struct flush {
     struct segment **segments;  /* references, oldest first */
     size_t count, closed_count; /* the closed ones come first; the active one may follow */
     int64_t end;                /* where the recovery point goes */
-    int64_t snapshot;           /* one to be synced besides those at the segments' starts; -1: none */
     uint32_t generation, files_made;
-    bool dir, parent;
+    bool closing, epochs, dir, parent;
 };
 
 /* Writes the entries that are still in memory. */
@@ -43,29 +45,32 @@ static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
 {
     enum err e = OK;
     exclusive_begin(pl);
-    size_t end = pl->segment_count, first = end - 1, closed = end - 1;
+    size_t end = pl->segment_count, active = end - 1, first = active;
     if (!with_active || !active_segment(pl)->unsynced) end--;
     while (first > 0 && pl->segments[first - 1]->unsynced) first--;
     fl->segments = mem_zalloc(end - first + 1, sizeof(struct segment *));
     for (size_t i = first; i < end && !e; i++) {
-        e = flush_index_tails(pl, pl->segments[i]);
+        bool closed = i < active || pl->closing;
+        e = closed ? flush_index_tails(pl, pl->segments[i]) : segment_ensure_open(pl, pl->segments[i]);
         if (!e) fl->segments[fl->count++] = segment_ref(pl->segments[i]);
     }
-    fl->closed_count = closed - first;
+    fl->closed_count = active - first;
     fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
-    fl->snapshot = pl->close_snapshot ? pl->snapshot_offset : -1;
+    fl->closing = pl->closing;
+    fl->epochs = fl->count > 0 && pl->epochs_unsynced;
+    if (fl->epochs) pl->epochs_unsynced = false;
     fl->generation = pl->generation;
     fl->files_made = pl->files_made;
-    fl->dir = fl->count > 0 && pl->files_made != pl->files_synced;
+    fl->dir = fl->count > 0 && (fl->epochs || pl->files_made != pl->files_synced);
     fl->parent = fl->count > 0 && pl->parent_unsynced;
     exclusive_end(pl);
     return e;
 }
 
-static enum err sync_snapshot(struct plog *pl, int64_t offset)
+/* Syncs a small file that was written some time ago; owns the path. */
+static enum err sync_path(struct plog *pl, char *path)
 {
     struct file *f;
-    char *path = segment_path(pl->dir, offset, SEGMENT_SNAPSHOT);
     enum err e = fs_open(pl->fs, path, FS_READ | FS_WRITE, &f);
     mem_free(path);
     if (e) return e == ERR_NOT_FOUND ? OK : e;
@@ -74,20 +79,30 @@ static enum err sync_snapshot(struct plog *pl, int64_t offset)
     return e;
 }
 
-static enum err sync_segment(struct plog *pl, struct segment *seg)
+static enum err sync_segment(struct plog *pl, struct segment *seg, bool with_indexes)
 {
     pthread_mutex_lock(&pl->lock);
     struct txnindex txns = seg->txns;
-    /* Empty ones have nothing to sync but their being there, which is the directory's. */
-    struct file *offsets = seg->offsets.written ? seg->offsets.file : NULL;
-    struct file *times = seg->times.written ? seg->times.file : NULL;
+    /* Of the active segment recovery makes them anew.  Empty ones have nothing to sync but their being there, which is
+     * the directory's. */
+    struct file *offsets = with_indexes && seg->offsets.written ? seg->offsets.file : NULL;
+    struct file *times = with_indexes && seg->times.written ? seg->times.file : NULL;
     bool snapshot = seg->snapshot_unsynced;
     pthread_mutex_unlock(&pl->lock);
     enum err e = file_sync(seg->log);
     if (!e && offsets) e = file_sync(offsets);
     if (!e && times) e = file_sync(times);
     if (!e && txns.path) e = txnindex_flush(&txns);
-    if (!e && snapshot) e = sync_snapshot(pl, seg->base_offset);
+    if (!e && snapshot) e = sync_path(pl, segment_path(pl->dir, seg->base_offset, SEGMENT_SNAPSHOT));
+    return e;
+}
+
+static enum err sync_small_files(const struct flush *fl, struct plog *pl)
+{
+    enum err e = OK;
+    if (fl->closing && fl->count > 0) e = sync_path(pl, segment_path(pl->dir, fl->end, SEGMENT_SNAPSHOT));
+    if (!e && fl->epochs) e = sync_path(pl, plog_path(pl, "leader-epoch-checkpoint"));
+    if (!e && fl->parent) e = sync_path(pl, plog_path(pl, PARTITION_METADATA));
     return e;
 }
 
@@ -112,8 +127,11 @@ static void flush_end(const struct flush *fl, struct plog *pl)
     bool all = fl->end == plog_end(pl);
     if (fl->generation == pl->generation) {
         for (size_t i = 0; i < fl->count; i++) {
-            fl->segments[i]->snapshot_unsynced = false;
-            if (i < fl->closed_count || all) fl->segments[i]->unsynced = false;
+            struct segment *seg = fl->segments[i];
+            bool closed = i < fl->closed_count || fl->closing;
+            seg->snapshot_unsynced = false;
+            if (closed || all) seg->unsynced = false;
+            if (closed) seg->indexes_unsynced = false;
         }
         int64_t known = atomic_load_explicit(&pl->recovery_point, memory_order_relaxed);
         atomic_store_explicit(&pl->recovery_point, MAX(known, fl->end), memory_order_release);
@@ -129,8 +147,8 @@ static enum err flush_segments(struct plog *pl, bool with_active)
 {
     struct flush fl = {.segments = NULL};
     enum err e = flush_begin(&fl, pl, with_active);
-    for (size_t i = 0; i < fl.count && !e; i++) e = sync_segment(pl, fl.segments[i]);
-    if (!e && fl.snapshot >= 0) e = sync_snapshot(pl, fl.snapshot);
+    for (size_t i = 0; i < fl.count && !e; i++) e = sync_segment(pl, fl.segments[i], i < fl.closed_count || fl.closing);
+    if (!e) e = sync_small_files(&fl, pl);
     if (!e) e = sync_dirs(&fl, pl);
     if (!e) flush_end(&fl, pl);
     for (size_t i = 0; i < fl.count; i++) segment_unref(fl.segments[i]);
@@ -176,34 +194,13 @@ enum err plog_work(struct plog *pl)
 
 /* ---- Deleting */
 
-/* Reads the end of the time index of a segment that nobody has opened, and leaves it closed. */
-static enum err load_max_time(struct plog *pl, struct segment *seg)
-{
-    if (seg->max_time_known) return OK;
-    if (seg->indexes_bad) return segment_ensure_open(pl, seg);
-    struct index times;
-    char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_TIMES);
-    enum err e = index_open(&times, pl->fs, path, INDEX_TIMES);
-    mem_free(path);
-    if (e == ERR_CORRUPT) {
-        index_close(&times);
-        seg->indexes_bad = true;
-        return segment_ensure_open(pl, seg);
-    }
-    if (e) return e;
-    struct max_time max_time = MAX_TIME_NONE;
-    if (index_count(&times) > 0) max_time = (struct max_time){times.last.key, seg->base_offset + times.last.value};
-    index_close(&times);
-    pthread_mutex_lock(&pl->lock);
-    seg->max_time = max_time;
-    seg->max_time_known = true;
-    pthread_mutex_unlock(&pl->lock);
-    return OK;
-}
-
 static enum err largest_timestamp(struct plog *pl, struct segment *seg, int64_t *out)
 {
-    enum err e = load_max_time(pl, seg);
+    enum err e = plog_load_max_time(pl, seg);
+    if (e == ERR_CORRUPT) {
+        mark_indexes_bad(pl, seg);
+        e = segment_ensure_open(pl, seg);
+    }
     if (!e) *out = seg->max_time.timestamp >= 0 ? seg->max_time.timestamp : seg->modified_ms;
     return e;
 }
@@ -333,13 +330,15 @@ static enum err remove_doomed(struct upkeep *u, struct plog *pl)
 enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *next_ms)
 {
     struct upkeep u = {.now_ms = now_ms, .below = below, .next_ms = INT64_MAX};
+    *next_ms = INT64_MAX;
     exclusive_begin(pl);
     pthread_mutex_lock(&pl->lock);
+    enum err failed = pl->failed;
     u.config = pl->config;
     int64_t expire_ms = producers_expire(pl->producers, now_ms, u.config.producer_expiration_ms);
     pthread_mutex_unlock(&pl->lock);
     upkeep_again_at(&u, expire_ms, 0);
-    enum err e = roll_idle(&u, pl);
+    enum err e = failed ? failed : roll_idle(&u, pl);
     if (!e) e = delete_segments(&u, pl);
     bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
