@@ -58,6 +58,10 @@ MUST_USE enum err index_open(struct index *ix, struct fs *fs, const char *path, 
 void index_close(struct index *ix);
 /* Empties it. */
 MUST_USE enum err index_reset(struct index *ix);
+/* The same for who fills it at once: the old entries stay in the file until index_cut() cuts what is left of them.  (A
+ * file that was cut to nothing makes ext4 write it out when it is closed.) */
+void index_restart(struct index *ix);
+MUST_USE enum err index_cut(struct index *ix);
 
 /* Adds an entry in memory; one that does not ascend, or is past INDEX_TAIL_MAX, is left out. */
 void index_add(struct index *ix, struct index_entry entry);

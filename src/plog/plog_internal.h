@@ -42,7 +42,6 @@ struct plog {
     bool rolled;          /* segments closed since the last flush of closed segments */
     bool parent_unsynced; /* the directory itself is new */
     bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
-    bool epochs_unsynced; /* leader-epoch-checkpoint was written */
     enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
@@ -62,6 +61,7 @@ struct plog {
     size_t doomed_count, doomed_cap;
     uint64_t jitter_state;
 
+    uint32_t epochs_written, epochs_synced;
     uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
     uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
     uint32_t hint_next;
@@ -102,6 +102,8 @@ bool plog_error_passes(enum err e);
 
 /* Worker, without the writer role.  Opens log and indexes of a segment on which the caller holds a reference. */
 MUST_USE enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation);
+/* Flushes all segments, or all but the active one; the recovery point follows.  Worker, without the role. */
+MUST_USE enum err plog_flush_segments(struct plog *pl, bool with_active);
 /* Learns a closed segment's largest timestamp, without keeping its files open.  Worker, with or without the role.
  * ERR_CORRUPT: its indexes must be made anew. */
 MUST_USE enum err plog_load_max_time(struct plog *pl, struct segment *seg);

@@ -1,196 +1,13 @@
-/* retain.c: upkeep: what must reach the disk, what is old enough to go.  Everything here runs on workers.
+/* retain.c: which segments are old enough to go, and the rest of a log's upkeep.  Everything here runs on workers.
  *
- * THE ORDER OF WRITES AND SYNCS.  An append is written, and published, without a sync.  A roll makes the new segment's
- * files and writes the producer snapshot of its start, without a sync.  A flush syncs, from the oldest segment that may
- * not be on the disk, the log, the transaction index and the snapshot of its start, and of closed segments the indexes,
- * after writing the entries that are still in memory; then leader-epoch-checkpoint when it changed; then the directory
- * when files were made in it; and only then moves the recovery point.  So after a crash nothing below the recovery
- * point needs to be looked at, but for the segment that holds it, which recovery reads whole.  A close counts the
- * active segment as closed. */
+ * Deleting takes three steps: readers are turned away (start), the files get the suffix .deleted, and after
+ * file.delete.delay.ms they are removed, if the process lives; else at the next opening. */
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "plog/checkpoint.h"
-
-/* ---- Flushing */
-
-/* What a flush works on, taken with the writer role held. */
-struct flush {
-    struct segment **segments;  /* references, oldest first */
-    size_t count, closed_count; /* the closed ones come first; the active one may follow */
-    int64_t end;                /* where the recovery point goes */
-    uint32_t generation, files_made;
-    bool closing, epochs, dir, parent;
-};
-
-/* Writes the entries that are still in memory. */
-static enum err flush_index_tails(struct plog *pl, struct segment *seg)
-{
-    enum err e = segment_ensure_open(pl, seg);
-    if (!e) e = index_write(&seg->offsets);
-    if (!e) e = index_write(&seg->times);
-    if (e) return e;
-    pthread_mutex_lock(&pl->lock);
-    index_wrote(&seg->offsets);
-    index_wrote(&seg->times);
-    pthread_mutex_unlock(&pl->lock);
-    return OK;
-}
-
-static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
-{
-    enum err e = OK;
-    exclusive_begin(pl);
-    size_t end = pl->segment_count, active = end - 1, first = active;
-    if (!with_active || !active_segment(pl)->unsynced) end--;
-    while (first > 0 && pl->segments[first - 1]->unsynced) first--;
-    fl->segments = mem_zalloc(end - first + 1, sizeof(struct segment *));
-    for (size_t i = first; i < end && !e; i++) {
-        bool closed = i < active || pl->closing;
-        e = closed ? flush_index_tails(pl, pl->segments[i]) : segment_ensure_open(pl, pl->segments[i]);
-        if (!e) fl->segments[fl->count++] = segment_ref(pl->segments[i]);
-    }
-    fl->closed_count = active - first;
-    fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
-    fl->closing = pl->closing;
-    fl->epochs = fl->count > 0 && pl->epochs_unsynced;
-    if (fl->epochs) pl->epochs_unsynced = false;
-    fl->generation = pl->generation;
-    fl->files_made = pl->files_made;
-    fl->dir = fl->count > 0 && (fl->epochs || pl->files_made != pl->files_synced);
-    fl->parent = fl->count > 0 && pl->parent_unsynced;
-    exclusive_end(pl);
-    return e;
-}
-
-/* Syncs a small file that was written some time ago; owns the path. */
-static enum err sync_path(struct plog *pl, char *path)
-{
-    struct file *f;
-    enum err e = fs_open(pl->fs, path, FS_READ | FS_WRITE, &f);
-    mem_free(path);
-    if (e) return e == ERR_NOT_FOUND ? OK : e;
-    e = file_sync(f);
-    file_unref(f);
-    return e;
-}
-
-static enum err sync_segment(struct plog *pl, struct segment *seg, bool with_indexes)
-{
-    pthread_mutex_lock(&pl->lock);
-    struct txnindex txns = seg->txns;
-    /* Of the active segment recovery makes them anew.  Empty ones have nothing to sync but their being there, which is
-     * the directory's. */
-    struct file *offsets = with_indexes && seg->offsets.written ? seg->offsets.file : NULL;
-    struct file *times = with_indexes && seg->times.written ? seg->times.file : NULL;
-    bool snapshot = seg->snapshot_unsynced;
-    pthread_mutex_unlock(&pl->lock);
-    enum err e = file_sync(seg->log);
-    if (!e && offsets) e = file_sync(offsets);
-    if (!e && times) e = file_sync(times);
-    if (!e && txns.path) e = txnindex_flush(&txns);
-    if (!e && snapshot) e = sync_path(pl, segment_path(pl->dir, seg->base_offset, SEGMENT_SNAPSHOT));
-    return e;
-}
-
-static enum err sync_small_files(const struct flush *fl, struct plog *pl)
-{
-    enum err e = OK;
-    if (fl->closing && fl->count > 0) e = sync_path(pl, segment_path(pl->dir, fl->end, SEGMENT_SNAPSHOT));
-    if (!e && fl->epochs) e = sync_path(pl, plog_path(pl, "leader-epoch-checkpoint"));
-    if (!e && fl->parent) e = sync_path(pl, plog_path(pl, PARTITION_METADATA));
-    return e;
-}
-
-static enum err sync_dirs(const struct flush *fl, struct plog *pl)
-{
-    enum err e = fl->dir ? fs_sync_dir(pl->fs, pl->dir) : OK;
-    if (e || !fl->parent) return e;
-    char *parent = mem_strdup(pl->dir), *slash = strrchr(parent, '/');
-    if (slash && slash != parent) {
-        *slash = '\0';
-        e = fs_sync_dir(pl->fs, parent);
-    }
-    mem_free(parent);
-    return e;
-}
-
-/* What was appended, rolled or cut meanwhile is not covered. */
-static void flush_end(const struct flush *fl, struct plog *pl)
-{
-    exclusive_begin(pl);
-    pthread_mutex_lock(&pl->lock);
-    bool all = fl->end == plog_end(pl);
-    if (fl->generation == pl->generation) {
-        for (size_t i = 0; i < fl->count; i++) {
-            struct segment *seg = fl->segments[i];
-            bool closed = i < fl->closed_count || fl->closing;
-            seg->snapshot_unsynced = false;
-            if (closed || all) seg->unsynced = false;
-            if (closed) seg->indexes_unsynced = false;
-        }
-        int64_t known = atomic_load_explicit(&pl->recovery_point, memory_order_relaxed);
-        atomic_store_explicit(&pl->recovery_point, MAX(known, fl->end), memory_order_release);
-        if (fl->dir) pl->files_synced = fl->files_made;
-        if (fl->parent) pl->parent_unsynced = false;
-        if (all) pl->written_behind = active_segment(pl)->size;
-    }
-    pthread_mutex_unlock(&pl->lock);
-    exclusive_end(pl);
-}
-
-static enum err flush_segments(struct plog *pl, bool with_active)
-{
-    struct flush fl = {.segments = NULL};
-    enum err e = flush_begin(&fl, pl, with_active);
-    for (size_t i = 0; i < fl.count && !e; i++) e = sync_segment(pl, fl.segments[i], i < fl.closed_count || fl.closing);
-    if (!e) e = sync_small_files(&fl, pl);
-    if (!e) e = sync_dirs(&fl, pl);
-    if (!e) flush_end(&fl, pl);
-    for (size_t i = 0; i < fl.count; i++) segment_unref(fl.segments[i]);
-    mem_free(fl.segments);
-    return e && !plog_error_passes(e) ? plog_fail(pl, e) : e;
-}
-
-enum err plog_flush(struct plog *pl)
-{
-    enum err e = flush_segments(pl, true);
-    if (!e) atomic_store_explicit(&pl->last_flush_ms, clock_wall_ms(pl->clock), memory_order_relaxed);
-    return e;
-}
-
-bool plog_flush_due(struct plog *pl, int64_t now_ms)
-{
-    int64_t unflushed = plog_end(pl) - plog_recovery_point(pl);
-    if (unflushed <= 0) return false;
-    if (unflushed >= atomic_load_explicit(&pl->flush_messages, memory_order_relaxed)) return true;
-    int64_t flush_ms = atomic_load_explicit(&pl->flush_ms, memory_order_relaxed);
-    return flush_ms != INT64_MAX && now_ms - atomic_load_explicit(&pl->last_flush_ms, memory_order_relaxed) >= flush_ms;
-}
-
-enum err plog_work(struct plog *pl)
-{
-    exclusive_begin(pl);
-    pthread_mutex_lock(&pl->lock);
-    struct segment *seg = segment_ref(active_segment(pl));
-    int64_t from = pl->written_behind, to = seg->size;
-    pl->written_behind = to;
-    pthread_mutex_unlock(&pl->lock);
-    bool closed = has_closed_unsynced(pl);
-    exclusive_end(pl);
-
-    if (seg->log && to > from) file_write_behind(seg->log, from, to - from);
-    segment_unref(seg);
-    enum err e = closed ? flush_segments(pl, false) : OK;
-    pthread_mutex_lock(&pl->lock);
-    pl->work_wanted = false; /* what came up meanwhile, the next append tells */
-    pthread_mutex_unlock(&pl->lock);
-    return e;
-}
 
 /* ---- Deleting */
 
@@ -345,7 +162,7 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
 
     if (!e) e = remove_doomed(&u, pl);
     if (e && !plog_error_passes(e)) (void)plog_fail(pl, e);
-    if (!e && closed) e = flush_segments(pl, false);
+    if (!e && closed) e = plog_flush_segments(pl, false);
     *next_ms = u.next_ms;
     return e;
 }

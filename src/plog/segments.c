@@ -32,7 +32,7 @@ enum err plog_write_epochs(struct plog *pl)
     char *path = plog_path(pl, "leader-epoch-checkpoint"), *tmp = mem_printf("%s.tmp", path);
     enum err e = plog_write_plain(pl, tmp, text, size);
     if (!e) e = fs_rename(pl->fs, tmp, path);
-    pl->epochs_unsynced = true;
+    pl->epochs_written++;
     mem_free(tmp);
     mem_free(path);
     mem_free(text);
