@@ -223,7 +223,8 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     struct segment *old = active_segment(pl), *seg = segment_new(base_offset);
     ASSERT(old->base_offset < base_offset);
     char *path = segment_path(pl->dir, base_offset, SEGMENT_SNAPSHOT);
-    enum err e = segment_create(seg, pl->fs, pl->dir);
+    enum err e = segment_ensure_open(pl, old); /* its time index gets a last entry */
+    if (!e) e = segment_create(seg, pl->fs, pl->dir);
     if (!e) e = plog_write_plain(pl, path, snapshot, snapshot_size);
     mem_free(path);
     if (e) {
