@@ -283,6 +283,13 @@ static void prepare_one_done(void *arg)
     mem_free(p);
 }
 
+static bool topic_is_new(const struct leader_and_isr_request_leader_and_isr_topic_state *ts)
+{
+    for (int32_t i = 0; i < ts->partition_states_count; i++)
+        if (ts->partition_states[i].is_new) return true;
+    return false;
+}
+
 void dynamic_config_prepare(struct dynamic_config *dc, const struct leader_and_isr_request *request,
                             void (*done)(void *arg), void *arg)
 {
@@ -291,7 +298,7 @@ void dynamic_config_prepare(struct dynamic_config *dc, const struct leader_and_i
     *p = (struct prepare){1, done, arg};
     for (int32_t i = 0; i < request->topic_states_count; i++) {
         struct str topic = request->topic_states[i].topic_name;
-        if (replicas_find(dc->br->replicas, topic)) continue;
+        if (!topic_is_new(&request->topic_states[i])) continue; /* what is older was read at the start, or notified */
         p->pending++;
         dynamic_config_refresh(dc, CONFIG_ENTITY_TOPIC, topic, prepare_one_done, p);
     }

@@ -5,7 +5,7 @@
  * snapshot (config.h), which every loop sees at its next look, and new settings for every topic here.
  *
  * A topic is created without a notification: its settings are written before its partitions, so they are read when the
- * first partition is about to be made here (dynamic_config_prepare()).
+ * first partition is about to be made (dynamic_config_prepare()).
  *
  * Thread: changes are applied on the home loop; look-ups are for any thread. */
 #ifndef BROKER_DYNAMIC_CONFIG_H
@@ -30,8 +30,8 @@ enum config_entity { CONFIG_ENTITY_TOPIC, CONFIG_ENTITY_BROKER };
 void dynamic_config_refresh(struct dynamic_config *dc, enum config_entity kind, struct str name,
                             void (*done)(void *arg), void *arg);
 
-/* Before replicas_apply(): reads the settings of the topics of which no replica is here yet.  The request is lent until
- * `done`, on the home loop; at once when there is nothing to read.  Home loop. */
+/* Before replicas_apply(): reads the settings of topics whose partitions are new (nobody notifies of those).  The request
+ * is lent until `done`, on the home loop; at once when there is nothing to read.  Home loop. */
 void dynamic_config_prepare(struct dynamic_config *dc, const struct leader_and_isr_request *request,
                             void (*done)(void *arg), void *arg);
 /* The topic is deleted. */

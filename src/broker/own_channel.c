@@ -23,7 +23,6 @@ struct leader_and_isr_call {
     const struct leader_and_isr_request *rq;
     leader_and_isr_reply_fn reply;
     void *arg;
-    int32_t configs_pending;
 };
 
 static void on_applied(void *arg, const struct leader_and_isr_response *response)
@@ -33,20 +32,11 @@ static void on_applied(void *arg, const struct leader_and_isr_response *response
     call.reply(call.arg, OK, response);
 }
 
-/* A new topic's logs are opened with the settings it was created with: those are read first. */
-static void on_config_read(void *arg)
+static void on_prepared(void *arg)
 {
     struct leader_and_isr_call *call = arg;
-    if (--call->configs_pending > 0) return;
     struct broker *br = &call->ch->run->br;
     replicas_apply(br->replicas, br->id, call->rq, on_applied, call);
-}
-
-static bool topic_is_new(const struct leader_and_isr_request_leader_and_isr_topic_state *ts)
-{
-    for (int32_t i = 0; i < ts->partition_states_count; i++)
-        if (ts->partition_states[i].is_new) return true;
-    return false;
 }
 
 static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leader_and_isr_request *rq,
@@ -54,15 +44,9 @@ static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leade
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
-    struct leader_and_isr_call *call = mem_zalloc(1, sizeof *call);
-    *call = (struct leader_and_isr_call){.ch = ch, .rq = rq, .reply = reply, .arg = reply_arg, .configs_pending = 1};
-    for (int32_t i = 0; i < rq->topic_states_count; i++) {
-        if (!topic_is_new(&rq->topic_states[i])) continue;
-        call->configs_pending++;
-        dynamic_config_refresh(ch->run->br.dynamic_config, CONFIG_ENTITY_TOPIC, rq->topic_states[i].topic_name,
-                               on_config_read, call);
-    }
-    on_config_read(call);
+    struct leader_and_isr_call *call = mem_alloc(sizeof *call);
+    *call = (struct leader_and_isr_call){ch, rq, reply, reply_arg};
+    dynamic_config_prepare(ch->run->br.dynamic_config, rq, on_prepared, call);
 }
 
 /* ---- StopReplica */
@@ -79,11 +63,21 @@ static void on_stopped(void *arg, const struct stop_replica_response *response)
     call.reply(call.arg, OK, response);
 }
 
+/* LeaderAndIsr.EpochDuringDelete: the whole topic goes, not only our replica (KIP-570). */
+static bool topic_is_deleted(const struct stop_replica_request_stop_replica_topic_state *ts)
+{
+    enum { EPOCH_DURING_DELETE = -2 };
+    return ts->partition_states_count > 0 && ts->partition_states[0].leader_epoch == EPOCH_DURING_DELETE;
+}
+
 static void send_stop_replica(void *arg, int32_t broker_id, const struct stop_replica_request *rq,
                               stop_replica_reply_fn reply, void *reply_arg)
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
+    for (int32_t i = 0; i < rq->topic_states_count; i++)
+        if (topic_is_deleted(&rq->topic_states[i]))
+            dynamic_config_forget(ch->run->br.dynamic_config, rq->topic_states[i].topic_name);
     struct stop_replica_call *call = mem_alloc(sizeof *call);
     *call = (struct stop_replica_call){reply, reply_arg};
     replicas_stop(ch->run->br.replicas, rq, on_stopped, call);

@@ -327,18 +327,19 @@ static void a_new_topic_gets_its_settings_although_nobody_notified(void **state)
 {
     struct bed *b = *state;
     bed_open(b);
-    fake.here[fake.here_count++] = "old";
     store(b, "/config/topics/new", "\"retention.ms\":\"1000\"");
     store(b, "/config/topics/old", "\"retention.ms\":\"1000\"");
-    struct leader_and_isr_request_leader_and_isr_topic_state topics[] = {{.topic_name = STR("old")},
-                                                                         {.topic_name = STR("new")}};
+    struct leader_and_isr_request_leader_and_isr_partition_state old = {.is_new = false}, new = {.is_new = true};
+    struct leader_and_isr_request_leader_and_isr_topic_state topics[] = {
+        {.topic_name = STR("old"), .partition_states = &old, .partition_states_count = 1},
+        {.topic_name = STR("new"), .partition_states = &new, .partition_states_count = 1}};
     struct leader_and_isr_request rq = {.topic_states = topics, .topic_states_count = 2};
     dynamic_config_prepare(b->dc, &rq, count_done, b);
     assert_int_equal(b->done, 0);
     settle(b);
     assert_int_equal(b->done, 1);
     assert_override(b, "new", "retention.ms", "1000");
-    assert_null(dynamic_config_topic(b->dc, STR("old"))); /* it has replicas: it is followed, not read */
+    assert_null(dynamic_config_topic(b->dc, STR("old"))); /* it is followed, not read */
     dynamic_config_forget(b->dc, STR("new"));
     assert_null(dynamic_config_topic(b->dc, STR("new")));
     rq.topic_states_count = 1;
