@@ -193,6 +193,7 @@ static void free_parts(struct broker_run *run)
 {
     struct broker *br = &run->br;
     join_threads(run);
+    if (br->replicas) replicas_stop_upkeep(br->replicas);
     if (br->workers) workers_free(br->workers);
     drain_mailboxes(br);
     run_start_abandon(run);

@@ -24,6 +24,9 @@ struct topic_settings {
     int32_t max_message_bytes;
     int32_t min_insync_replicas;
     int64_t timestamp_before_max_ms, timestamp_after_max_ms;
+    bool keep_codec;       /* compression.type=producer; else: */
+    enum codec codec;
+    int compression_level;
 };
 
 /* One topic's replicas here.  Good for one turn of a loop, as everything the lookups give. */
@@ -67,6 +70,8 @@ MUST_USE enum err replicas_identify(struct replicas *r, int32_t broker_id, const
 MUST_USE enum err replicas_load(struct replicas *r, struct fault *f);
 /* Starts retention, checkpoints and the rest of the upkeep.  Home loop. */
 void replicas_start_upkeep(struct replicas *r);
+/* Begins nothing more; what workers have goes on.  Home loop, or nobody runs it any more. */
+void replicas_stop_upkeep(struct replicas *r);
 /* Ends upkeep, closes every log, writes checkpoints and the clean mark.  Blocks; the loops have stopped.
  * `clean` false: leaves the directories as after a crash, for recovery to look at. */
 void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch);

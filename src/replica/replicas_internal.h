@@ -63,7 +63,6 @@ struct partition *replicas_claim(struct replicas *r, const char *topic, int32_t 
 
 /* replicas_upkeep.c */
 void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms);
-void replicas_stop_upkeep(struct replicas *r);
 enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind);
 
 #endif
