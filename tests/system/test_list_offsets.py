@@ -5,6 +5,8 @@ import pytest
 from batches import CODECS, Record, build
 from rawkafka import Kerr
 
+BROKER_CONFIG = {"log.retention.ms": "-1"}  # records are dated in 2023
+
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 T0 = 1_700_000_000_000
 

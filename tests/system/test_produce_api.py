@@ -10,6 +10,8 @@ from batches import CODECS, Record, build, now_ms
 from brokers import wait_until
 from rawkafka import Kerr
 
+BROKER_CONFIG = {"log.retention.ms": "-1"}  # records are dated in 2023
+
 DAY_MS = 24 * 3600 * 1000
 
 

@@ -1,0 +1,23 @@
+"""Fixtures of the interoperability tests."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import programs  # noqa: E402  (found by the line above)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fetched():
+    """Everything fetch.sh makes; a second run has nothing to do."""
+    subprocess.run([str(programs.INTEROP / "fetch.sh")], check=True)
+
+
+@pytest.fixture(scope="module", params=["3.9.1", "4.3.1"])
+def java(request, fetched):
+    """Kafka's own tools, of both releases in turn."""
+    return programs.java_tools(request.param)
