@@ -111,7 +111,7 @@ static void settings_read(void *arg, const struct coord_result *r)
         t->config = (struct bytes){(const uint8_t *)copy.data, copy.size};
         t->config_version = r->stat.version;
     } else if (r->err != ERR_NOT_FOUND) {
-        op_topic_failed(t, r->err);
+        op_topic_failed(t, r->err, r->text);
     }
     event_call_done(t->op->c, &t->op->ev, OK);
 }
@@ -119,9 +119,7 @@ static void settings_read(void *arg, const struct coord_result *r)
 static void settings_written(void *arg, enum err e, size_t failed_step, const struct coord_result *r)
 {
     (void)failed_step;
-    (void)r;
-    struct op_topic *t = arg;
-    if (e) op_topic_failed(t, e);
+    if (e) op_topic_failed(arg, e, r->text);
 }
 
 static void alter_read(struct controller *c, struct op *op)
@@ -150,8 +148,9 @@ static void alter_write_one(struct controller *c, struct op *op, struct op_topic
     struct str path = znode_config_path(a, ch->type, ch->name), message = STR_NULL;
     struct znode_config current, altered = {0};
     struct fault f;
-    if (t->err || znode_config_decode(a, path, t->config, &current, &f)) {
-        op_topic_finish(t, kerr_of(t->err ? t->err : f.code), t->err ? STR_NULL : str_of(f.text));
+    if (!t->err && znode_config_decode(a, path, t->config, &current, &f)) op_topic_failed(t, f.code, f.text);
+    if (t->err) {
+        op_topic_finish_failed(t);
         return;
     }
     enum kerr kerr = ch->alter(ch->arg, &current, a, &altered, &message);
@@ -196,9 +195,12 @@ static enum step alter_run(struct controller *c, struct event *ev)
     for (size_t i = 0; i < op->count; i++) {
         struct op_topic *t = &op->topics[i];
         if (t->done) continue;
-        enum kerr kerr = !t->err ? KERR_NONE : c->deposed ? KERR_NOT_CONTROLLER : kerr_of(t->err);
-        if (!kerr) LOG_INFO("config_changed", "type=%.*s name=%.*s", STR_ARG(t->change.type), STR_ARG(t->change.name));
-        op_topic_finish(t, kerr, STR_NULL);
+        if (t->err) {
+            op_topic_finish_failed(t);
+            continue;
+        }
+        LOG_INFO("config_changed", "type=%.*s name=%.*s", STR_ARG(t->change.type), STR_ARG(t->change.name));
+        op_topic_finish(t, KERR_NONE, STR_NULL);
     }
     purge_if_due(c);
     return op_event_over(op);
@@ -232,7 +234,7 @@ static void block_read(void *arg, const struct coord_result *r)
         op->block = (struct bytes){(const uint8_t *)copy.data, copy.size};
         op->block_version = r->stat.version;
     } else if (r->err != ERR_NOT_FOUND) {
-        op_topic_failed(&op->topics[0], r->err);
+        op_topic_failed(&op->topics[0], r->err, r->text);
     }
     event_call_done(op->c, &op->ev, OK);
 }
@@ -240,8 +242,7 @@ static void block_read(void *arg, const struct coord_result *r)
 static void block_written(void *arg, enum err e, size_t failed_step, const struct coord_result *r)
 {
     (void)failed_step;
-    (void)r;
-    if (e) op_topic_failed(arg, e);
+    if (e) op_topic_failed(arg, e, r->text);
 }
 
 /* The next block after the one in the store; false: there is none, or the node cannot be read. */
@@ -300,8 +301,12 @@ static enum step block_run(struct controller *c, struct event *ev)
         return STEP_WAIT;
     case BLOCK_OVER: break;
     }
-    if (!t->err) op->producer_id_count = PRODUCER_ID_BLOCK_SIZE;
-    op_topic_finish(t, !t->err ? KERR_NONE : c->deposed ? KERR_NOT_CONTROLLER : kerr_of(t->err), STR_NULL);
+    if (t->err) {
+        op_topic_finish_failed(t);
+    } else {
+        op->producer_id_count = PRODUCER_ID_BLOCK_SIZE;
+        op_topic_finish(t, KERR_NONE, STR_NULL);
+    }
     return op_event_over(op);
 }
 

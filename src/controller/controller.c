@@ -168,6 +168,7 @@ struct office {
     struct event ev;
     struct controller *c;
     struct arena arena;
+    struct arena scratch;         /* of one answer */
     int32_t epoch, epoch_version; /* as read; -1: there is none */
     bool won, lost;
     struct str *brokers, *topics, *deletions;
@@ -192,6 +193,7 @@ static void office_end(struct office *o)
 {
     o->c->office_queued = false;
     arena_fini(&o->arena);
+    arena_fini(&o->scratch);
     mem_free(o);
 }
 
@@ -380,18 +382,16 @@ static void topic_read(void *arg, const struct coord_result *r)
 {
     struct read *rd = arg;
     struct office *o = rd->o;
-    struct arena a;
-    arena_init(&a, SIZE_MAX);
     struct znode_topic zt;
     if (r->err == OK) {
         struct fault f = {OK, ""};
-        if (znode_topic_decode(&a, r->path, r->data, &zt, &f) == OK)
+        if (znode_topic_decode(&o->scratch, r->path, r->data, &zt, &f) == OK)
             topic_load(o->c, rd->name, &zt, r->stat.version, &f);
         if (f.code && !o->fault.code) o->fault = f;
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a topic", r->text);
     }
-    arena_fini(&a);
+    arena_reset(&o->scratch);
     event_call_done(o->c, &o->ev, OK);
 }
 
@@ -418,12 +418,10 @@ static void state_read(void *arg, const struct coord_result *r)
     struct read *rd = arg;
     struct office *o = rd->o;
     struct controller_partition *p = &rd->topic->partitions[rd->partition];
-    struct arena a;
-    arena_init(&a, SIZE_MAX);
     struct znode_state zs;
     if (r->err == OK) {
         struct fault f = {OK, ""};
-        if (znode_state_decode(&a, r->path, r->data, &zs, &f) == OK) {
+        if (znode_state_decode(&o->scratch, r->path, r->data, &zs, &f) == OK) {
             p->leader = zs.leader;
             p->leader_epoch = zs.leader_epoch;
             p->controller_epoch = zs.controller_epoch;
@@ -436,7 +434,7 @@ static void state_read(void *arg, const struct coord_result *r)
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a partition's state", r->text);
     }
-    arena_fini(&a);
+    arena_reset(&o->scratch);
     event_call_done(o->c, &o->ev, OK);
 }
 
@@ -569,6 +567,7 @@ static void office_queue(struct controller *c)
     o->ev = (struct event){.run = office_run, .drop = office_drop, .any_state = true};
     o->c = c;
     arena_init(&o->arena, SIZE_MAX);
+    arena_init(&o->scratch, SIZE_MAX);
     controller_queue(c, &o->ev);
 }
 

@@ -207,7 +207,8 @@ struct op_topic {
     bool deferred;          /* deletion: a broker that holds replicas is away */
     int32_t config_version; /* of its settings' node; -1: not there */
     struct bytes config;    /* its settings' data */
-    enum err err;           /* of its calls to the store */
+    enum err err;           /* of its calls to the store, and */
+    struct str text;        /*   the store's explanation */
     int multis_done;        /* how many of its multis succeeded before */
 };
 
@@ -249,8 +250,10 @@ void op_release(struct op *op);
 void op_told(void *arg);
 /* To be returned at the end of the operation's event. */
 enum step op_event_over(struct op *op);
-/* A call to the store for one of its topics failed. */
-void op_topic_failed(struct op_topic *t, enum err e);
+/* A call to the store for one of its topics failed; `text` may be NULL. */
+void op_topic_failed(struct op_topic *t, enum err e, const char *text);
+/* The result of such a topic. */
+void op_topic_finish_failed(struct op_topic *t);
 
 /* --- delete.c --- */
 

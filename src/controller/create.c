@@ -185,7 +185,7 @@ static void topic_written(void *arg, enum err e, size_t failed_step, const struc
         t->multis_done++;
         return;
     }
-    op_topic_failed(t, e);
+    op_topic_failed(t, e, r->text);
     LOG_WARN("topic_refused", "topic=%.*s error=%s step=%zu reason=\"%s\"", STR_ARG(t->result.name), err_name(e),
              failed_step, r->text ? r->text : "");
 }
@@ -196,7 +196,7 @@ static void settings_seen(void *arg, const struct coord_result *r)
     if (r->err == OK)
         t->config_version = r->stat.version; /* left by a topic of that name: replaced, as in Kafka */
     else if (r->err != ERR_NOT_FOUND)
-        op_topic_failed(t, r->err);
+        op_topic_failed(t, r->err, r->text);
     event_call_done(t->op->c, &t->op->ev, OK);
 }
 
@@ -224,13 +224,13 @@ static void write_new_topic(struct controller *c, struct op *op, struct op_topic
 
 static void refuse_write(struct op_topic *t)
 {
-    enum kerr kerr = t->err == ERR_EXISTS    ? KERR_TOPIC_ALREADY_EXISTS
-                     : t->err == ERR_TOO_BIG ? KERR_INVALID_PARTITIONS
-                     : t->op->c->deposed     ? KERR_NOT_CONTROLLER
-                                             : kerr_of(t->err);
-    struct str message = STR_NULL;
-    if (t->err == ERR_TOO_BIG) message = STR("The topic's assignment is larger than the coordination store takes.");
-    op_topic_finish(t, kerr, message);
+    if (t->err == ERR_EXISTS)
+        op_topic_finish(t, KERR_TOPIC_ALREADY_EXISTS, STR_NULL);
+    else if (t->err == ERR_TOO_BIG)
+        op_topic_finish(t, KERR_INVALID_PARTITIONS,
+                        STR("The topic's assignment is larger than the coordination store takes."));
+    else
+        op_topic_finish_failed(t);
 }
 
 /* --- telling --- */

@@ -219,9 +219,7 @@ enum delete_stage { DELETE_MARK, DELETE_TELL };
 static void marked(void *arg, enum err e, size_t failed_step, const struct coord_result *r)
 {
     (void)failed_step;
-    (void)r;
-    struct op_topic *t = arg;
-    if (e) op_topic_failed(t, e);
+    if (e) op_topic_failed(arg, e, r->text);
 }
 
 static struct topic *find_deletable(const struct controller *c, struct op_topic *t)
@@ -272,7 +270,7 @@ static enum step delete_tell(struct controller *c, struct op *op)
         struct topic *topic = t->topic;
         if (t->done) continue;
         if (t->err && t->err != ERR_EXISTS) {
-            op_topic_finish(t, c->deposed ? KERR_NOT_CONTROLLER : kerr_of(t->err), STR_NULL);
+            op_topic_finish_failed(t);
             continue;
         }
         list_push_back(&topic->deletion_waiters, &t->waiting);

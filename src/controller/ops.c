@@ -90,10 +90,24 @@ void op_release(struct op *op)
     op_check(op);
 }
 
-void op_topic_failed(struct op_topic *t, enum err e)
+void op_topic_failed(struct op_topic *t, enum err e, const char *text)
 {
-    if (!t->err) t->err = e;
+    if (!t->err) {
+        t->err = e;
+        t->text = arena_str(&t->op->arena, str_of(text));
+    }
     if (e == ERR_CLOSED) controller_depose(t->op->c); /* the session is over, and the office with it */
+}
+
+void op_topic_finish_failed(struct op_topic *t)
+{
+    switch ((int)t->err) {
+    case ERR_IO:
+    case ERR_FULL:
+    case ERR_DENIED:
+    case ERR_LOCKED: op_topic_finish(t, KERR_KAFKA_STORAGE_ERROR, t->text); return;
+    default: op_topic_finish(t, KERR_UNKNOWN_SERVER_ERROR, t->text);
+    }
 }
 
 enum step op_event_over(struct op *op)

@@ -356,7 +356,7 @@ static void a_malformed_node_keeps_it_out_of_office_and_is_named(void **state)
 
 static int setup(void **state)
 {
-    *state = cluster_new();
+    *state = cluster_new(false);
     return 0;
 }
 

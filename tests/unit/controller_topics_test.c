@@ -1,6 +1,9 @@
 /* controller: topics, settings and producer ids on a cluster of one. */
 #include "controller_world.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 static void it_takes_office_and_raises_the_epoch(void **state)
 {
     struct cluster *cl = *state;
@@ -450,9 +453,61 @@ static void producer_ids_are_given_once(void **state)
                "{\"version\":1,\"broker\":1,\"block_start\":\"2000\",\"block_end\":\"2999\"}");
 }
 
+/* --- a store that fails --- */
+
+static void a_topic_that_cannot_be_written_is_refused_and_leaves_nothing(void **state)
+{
+    struct cluster *cl = *state;
+    create_topic(cl, "before", 1, 1);
+    struct rlimit was, tight;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    tight = was;
+    tight.rlim_cur = 4096;
+    signal(SIGXFSZ, SIG_IGN);
+    cl->told_count = 0;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    struct controller_result r = create_topic(cl, "t", 3, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(r.kerr, KERR_KAFKA_STORAGE_ERROR);
+    assert_int_equal(strncmp(r.message.data, "The coordination store ", 23), 0);
+    assert_int_equal(cl->told_count, 0);
+    assert_int_equal(controller_topic_count(cl->c), 1);
+    assert_int_equal(call_exists(cl->w, "/brokers/topics/t", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    assert_int_equal(create_topic(cl, "t", 3, 1).kerr, KERR_NONE);
+    assert_int_equal(controller_state(cl->c), CONTROLLER_ACTIVE);
+}
+
+static void what_was_answered_survives_a_restart_on_the_embedded_store(void **state)
+{
+    struct cluster *cl = *state;
+    struct uuid id = create_topic(cl, "t", 300, 1).topic_id;
+    assert_int_equal(alter(cl, CONFIG_TOPICS, "t", "1").kerr, KERR_NONE);
+    assert_int_equal(create_topic(cl, "gone", 1, 1).kerr, KERR_NONE);
+    assert_int_equal(delete_topic(cl, "gone").kerr, KERR_NONE);
+    cluster_stop(cl);
+    world_open(cl->w);
+    register_broker(cl->w, 1, NULL);
+    cl->told_count = 0;
+    cluster_start(cl);
+    while (cl->told_count < 2) loop_turn(cl->w->loop, 10 * 1000 * 1000);
+    struct controller_topic t;
+    assert_int_equal(controller_topic_count(cl->c), 1);
+    assert_true(controller_find_topic(cl->c, STR("t"), &t));
+    assert_true(uuid_equal(t.topic_id, id));
+    assert_int_equal(t.partition_count, 300);
+    assert_int_equal(t.partitions[299].leader, 1);
+    assert_str(node_text(cl->w, "/config/topics/t"), "{\"version\":1,\"config\":{\"s\":\"1\"}}");
+}
+
 static int setup(void **state)
 {
-    *state = cluster_new();
+    *state = cluster_new(false);
+    return 0;
+}
+
+static int setup_embedded(void **state)
+{
+    *state = cluster_new(true);
     return 0;
 }
 
@@ -486,6 +541,10 @@ int main(void)
         TEST(altered_settings_are_written_and_announced),
         TEST(settings_are_not_altered_for_unknown_topics_or_against_the_callers_will),
         TEST(producer_ids_are_given_once),
+        cmocka_unit_test_setup_teardown(a_topic_that_cannot_be_written_is_refused_and_leaves_nothing, setup_embedded,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_was_answered_survives_a_restart_on_the_embedded_store, setup_embedded,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

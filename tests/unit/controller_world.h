@@ -263,10 +263,10 @@ static inline void session_free(struct world *s)
 }
 
 /* Broker 1, registered, its controller in office. */
-static inline struct cluster *cluster_new(void)
+static inline struct cluster *cluster_new(bool embedded)
 {
     struct cluster *cl = mem_zalloc(1, sizeof *cl);
-    cl->w = world_new(false);
+    cl->w = world_new(embedded);
     struct answer a = {.w = cl->w};
     znodes_make_persistent(cl->w->c, (struct coord_to){cl->w->loop, answer_done, &a});
     answer_wait(&a);
