@@ -1,7 +1,7 @@
 """Brokers as processes: ours and, to prove the tests right, Apache Kafka. All listen on 127.0.0.1 only.
 
-    broker = start_broker("barnabas", directory, {"num.partitions": "3"})
-    broker.kill(); broker.start(); broker.stop(); broker.check()
+broker = start_broker("barnabas", directory, {"num.partitions": "3"})
+broker.kill(); broker.start(); broker.stop(); broker.check()
 """
 
 import os

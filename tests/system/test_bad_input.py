@@ -18,7 +18,7 @@ import zstandard
 
 import messages
 import rawkafka
-from batches import CODECS, Record, build, varint
+from batches import CODECS, Record, build, compress, varint
 from brokers import wait_until
 from messages import uvarint
 from rawkafka import Kerr
@@ -128,7 +128,11 @@ class TestFrames:
 
     @pytest.mark.parametrize(
         "text",
-        [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(508), b"EHLO there\r\n"],
+        [
+            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(508),
+            b"EHLO there\r\n",
+        ],
         ids=["http", "tls", "smtp"],
     )
     def test_other_protocols(self, broker, text):
@@ -229,7 +233,9 @@ class TestBodies:
             assert refused(broker, frame(head(api, version) + body)), (api, version)
 
     @pytest.mark.parametrize(
-        "length", [uvarint(2**32 - 1), uvarint(2**31), uvarint(10**6), b"\xff" * 9 + b"\x01", b"\x80" * 11], ids=bytes.hex
+        "length",
+        [uvarint(2**32 - 1), uvarint(2**31), uvarint(10**6), b"\xff" * 9 + b"\x01", b"\x80" * 11],
+        ids=bytes.hex,
     )
     def test_compact_lengths_that_lie(self, broker, length):
         for api, version, before in (
@@ -273,7 +279,9 @@ class TestBodies:
             "Produce": None,
             "Fetch": None,
             "ListOffsets": {"Topics": [{"Name": topic, "Partitions": [{"Timestamp": 5}]}]},
-            "DescribeConfigs": {"Resources": [{"ResourceType": 2, "ResourceName": topic, "ConfigurationKeys": ["retention.ms"]}]},
+            "DescribeConfigs": {
+                "Resources": [{"ResourceType": 2, "ResourceName": topic, "ConfigurationKeys": ["retention.ms"]}]
+            },
             "OffsetForLeaderEpoch": {"Topics": [{"Topic": topic, "Partitions": [{}]}]},
             "DescribeProducers": {"Topics": [{"Name": topic, "PartitionIndexes": [0]}]},
             "DescribeLogDirs": {"Topics": [{"Topic": topic, "Partitions": [0]}]},
@@ -310,7 +318,9 @@ class TestBodies:
         assert conn.metadata(topic_name).Topics[0].ErrorCode == Kerr.UNKNOWN_TOPIC_OR_PARTITION
 
     def test_a_hundred_thousand_unknown_topics_at_once(self, conn):
-        answer = conn.call("Metadata", 9, Topics=[{"Name": f"no-{i}"} for i in range(100_000)], AllowAutoTopicCreation=False)
+        answer = conn.call(
+            "Metadata", 9, Topics=[{"Name": f"no-{i}"} for i in range(100_000)], AllowAutoTopicCreation=False
+        )
         assert {row.ErrorCode for row in answer.Topics} == {Kerr.UNKNOWN_TOPIC_OR_PARTITION}
 
 
@@ -353,8 +363,6 @@ class TestBatches:
 
     @pytest.mark.parametrize("codec", CODECS)
     def test_records_that_lie_about_their_lengths(self, conn, compacted, codec):
-        from batches import compress
-
         for plain in (
             varint(-5),
             varint(INT_MAX) + b"\0",
@@ -376,7 +384,14 @@ class TestBatches:
     def test_compressed_data_that_is_none(self, conn, compacted, codec):
         rng = random.Random(5)
         good = build([Record(b"k", b"v" * 1000)], codec)[61:]
-        for payload in (b"", b"\0", rng.randbytes(300), good[:-1], good[: len(good) // 2], good[:10] + rng.randbytes(50)):
+        for payload in (
+            b"",
+            b"\0",
+            rng.randbytes(300),
+            good[:-1],
+            good[: len(good) // 2],
+            good[:10] + rng.randbytes(50),
+        ):
             if payload == good[:-1] and codec in ("gzip", "zstd", "lz4"):
                 continue  # a cut trailer is taken by some decoders, also by Kafka's
             self.refuses(conn, compacted, build([Record(b"k", b"v" * 1000)], codec, payload=payload))

@@ -71,7 +71,10 @@ class TestDescribe:
         assert expected <= set(describe(conn, TOPIC, topic))
 
     def test_only_the_keys_asked_for_and_unknown_ones_not_at_all(self, conn, topic):
-        assert set(describe(conn, TOPIC, topic, ["retention.ms", "flush.ms", "no.such.key"])) == {"retention.ms", "flush.ms"}
+        assert set(describe(conn, TOPIC, topic, ["retention.ms", "flush.ms", "no.such.key"])) == {
+            "retention.ms",
+            "flush.ms",
+        }
 
     def test_a_topic_value_from_the_broker_s_configuration(self, conn, topic):
         row = describe(conn, TOPIC, topic, ["retention.ms"], synonyms=True)["retention.ms"]

@@ -3,15 +3,13 @@
 import os
 import random
 import threading
-import time
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Producer
 
 import batches
 from batches import CODECS, Record, build
 from brokers import wait_until
-from rawkafka import Kerr
 
 KILLS = int(os.environ.get("BARNABAS_KILLS", "50"))
 SEED = int(os.environ.get("BARNABAS_SEED", str(random.randrange(1 << 30))))
@@ -53,7 +51,7 @@ class Writer(threading.Thread):
 
     def on_error(self, error):
         if error.fatal():
-            self.failures.append(f"{error.name()}: {self.producer.fatal_error() if hasattr(self.producer, 'fatal_error') else error}")
+            self.failures.append(f"{error.name()}: {error}")
 
     def on_delivery(self, i):
         def note(error, message):
@@ -108,7 +106,9 @@ def test_every_acknowledged_record_of_idempotent_producers_is_there_once_and_in_
                 writer.limit = (kill + 1) * ROUND_RECORDS
             # Somewhere inside the round, while all of them write.
             target = before + rng.randrange(1, PRODUCERS * ROUND_RECORDS * 3 // 4)
-            wait_until(lambda: acknowledged(writers) >= target, 120, f"{target} records acknowledged, seed {SEED}")
+            wait_until(
+                lambda goal=target: acknowledged(writers) >= goal, 120, f"{target} records acknowledged, seed {SEED}"
+            )
             broker.kill()
             broker.start()
         total = PRODUCERS * KILLS * ROUND_RECORDS
