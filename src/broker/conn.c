@@ -51,6 +51,7 @@ static void conn_free(struct conn *c)
     ASSERT(c->request_count == 0);
     list_remove(&c->in_set);
     list_remove(&c->in_paused);
+    loop_idle_cancel(set->loop, &c->resume);
     sock_close(c->sock);
     buf_unref(c->in);
     broker_connection_closed(set->broker, c->listener, c->host);
@@ -145,7 +146,7 @@ static bool in_parse(struct conn *c)
             return false;
         }
         if (c->in_size - c->in_at - FRAME_PREFIX < (size_t)size) break;
-        if (c->request_count >= CONN_REQUESTS_MAX || c->unsent_bytes > CONN_UNSENT_BYTES_MAX) break;
+        if (c->held || c->request_count >= CONN_REQUESTS_MAX || c->unsent_bytes > CONN_UNSENT_BYTES_MAX) break;
         c->in_at += FRAME_PREFIX + (size_t)size;
         c->frame_size_hint = size > READ_SIZE / 2 ? FRAME_PREFIX + (size_t)size : 0;
         if (!request_dispatch(c, c->in, at + FRAME_PREFIX, (size_t)size)) return false;
@@ -156,7 +157,7 @@ static bool in_parse(struct conn *c)
 
 static bool conn_may_read(const struct conn *c)
 {
-    return !c->closing && !c->half_closed && c->request_count < CONN_REQUESTS_MAX &&
+    return !c->closing && !c->half_closed && !c->held && c->request_count < CONN_REQUESTS_MAX &&
            c->unsent_bytes <= CONN_UNSENT_BYTES_MAX && !list_has(&c->in_paused);
 }
 
@@ -364,6 +365,25 @@ void conn_request_finished(struct conn *c, struct request *rq)
     conn_pump(c);
 }
 
+static void on_conn_resume(struct loop_idle *idle)
+{
+    conn_pump(CONTAINER_OF(idle, struct conn, resume));
+}
+
+void conn_hold(struct conn *c)
+{
+    ASSERT(!c->held);
+    c->held = true;
+}
+
+/* What waited is begun at the end of the turn, not inside the handler that lets it go. */
+void conn_resume(struct conn *c)
+{
+    ASSERT(c->held);
+    c->held = false;
+    loop_idle_once(c->set->loop, &c->resume);
+}
+
 static void on_resume(struct loop_msg *msg)
 {
     struct conn_set *set = CONTAINER_OF(msg, struct conn_set, resume_msg);
@@ -420,6 +440,7 @@ void conn_open(struct conn_set *set, struct sock *sock, const struct listener_st
     c->sock = sock;
     c->listener = listener;
     net_addr_host(peer, c->host);
+    c->resume.run = on_conn_resume;
     list_init(&c->requests);
     set->count++;
     c->active_us = loop_now_us(set->loop);

@@ -59,6 +59,8 @@ struct conn {
     size_t unsent_bytes;
     size_t sent;      /* bytes of the first request's reply that are out */
     bool in_callback; /* conn_free() is put off */
+    bool held;        /* conn_hold() */
+    struct loop_idle resume;
 
     /* What the broker knows of the client (KIP-511, fetch sessions). */
     char *software_name, *software_version;
@@ -75,6 +77,10 @@ void conn_set_resume(struct conn_set *set);
 /* Takes over an accepted socket.  On the set's loop. */
 void conn_open(struct conn_set *set, struct sock *sock, const struct listener_state *listener,
                const struct net_addr *peer);
+/* No further request is begun until conn_resume(): for a request whose work must come before that of those behind it,
+ * and goes to a worker first.  Nests not. */
+void conn_hold(struct conn *c);
+void conn_resume(struct conn *c);
 /* request.c: a request of this connection has its answer (or none). */
 void conn_request_finished(struct conn *c, struct request *rq);
 

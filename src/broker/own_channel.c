@@ -1,6 +1,9 @@
 /* own_channel.c: the controller's messages to its own broker.
  *
- * Replies come in a later turn of the loop, as they would from the network: the controller relies on it. */
+ * Replies come in a later turn of the loop, as they would from the network: the controller relies on it.  LeaderAndIsr
+ * waits until the settings of new topics are read.  It takes a while to apply, as StopReplica does, so the two kinds
+ * wait for each other: else the deletion of a topic could overtake its creation, and leave replicas of no topic behind.
+ */
 #include "broker/own_channel.h"
 
 #include "base/mem.h"
@@ -14,53 +17,41 @@ struct own_channel {
     struct broker_run *run;
     void (*first_metadata)(void *arg);
     void *first_metadata_arg;
+    struct list calls;           /* sent and not handed over yet, in order */
+    unsigned applying, stopping; /* handed over and not replied to */
 };
 
-/* ---- LeaderAndIsr */
+/* ---- LeaderAndIsr and StopReplica, in the order in which they are sent */
 
-struct leader_and_isr_call {
+struct call {
+    struct list_node node;
     struct own_channel *ch;
-    const struct leader_and_isr_request *rq;
-    leader_and_isr_reply_fn reply;
+    bool ready;
+    const struct leader_and_isr_request *leader_and_isr; /* this */
+    leader_and_isr_reply_fn leader_and_isr_reply;
+    const struct stop_replica_request *stop_replica; /* or this */
+    stop_replica_reply_fn stop_replica_reply;
     void *arg;
 };
+
+static void hand_over(struct own_channel *ch);
 
 static void on_applied(void *arg, const struct leader_and_isr_response *response)
 {
-    struct leader_and_isr_call call = *(struct leader_and_isr_call *)arg;
+    struct call call = *(struct call *)arg;
     mem_free(arg);
-    call.reply(call.arg, OK, response);
+    call.ch->applying--;
+    call.leader_and_isr_reply(call.arg, OK, response);
+    hand_over(call.ch);
 }
-
-static void on_prepared(void *arg)
-{
-    struct leader_and_isr_call *call = arg;
-    struct broker *br = &call->ch->run->br;
-    replicas_apply(br->replicas, br->id, call->rq, on_applied, call);
-}
-
-static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leader_and_isr_request *rq,
-                                leader_and_isr_reply_fn reply, void *reply_arg)
-{
-    struct own_channel *ch = arg;
-    ASSERT(broker_id == ch->run->br.id);
-    struct leader_and_isr_call *call = mem_alloc(sizeof *call);
-    *call = (struct leader_and_isr_call){ch, rq, reply, reply_arg};
-    dynamic_config_prepare(ch->run->br.dynamic_config, rq, on_prepared, call);
-}
-
-/* ---- StopReplica */
-
-struct stop_replica_call {
-    stop_replica_reply_fn reply;
-    void *arg;
-};
 
 static void on_stopped(void *arg, const struct stop_replica_response *response)
 {
-    struct stop_replica_call call = *(struct stop_replica_call *)arg;
+    struct call call = *(struct call *)arg;
     mem_free(arg);
-    call.reply(call.arg, OK, response);
+    call.ch->stopping--;
+    call.stop_replica_reply(call.arg, OK, response);
+    hand_over(call.ch);
 }
 
 /* LeaderAndIsr.EpochDuringDelete: the whole topic goes, not only our replica (KIP-570). */
@@ -70,17 +61,60 @@ static bool topic_is_deleted(const struct stop_replica_request_stop_replica_topi
     return ts->partition_states_count > 0 && ts->partition_states[0].leader_epoch == EPOCH_DURING_DELETE;
 }
 
+static void forget_deleted(struct broker *br, const struct stop_replica_request *rq)
+{
+    for (int32_t i = 0; i < rq->topic_states_count; i++)
+        if (topic_is_deleted(&rq->topic_states[i]))
+            dynamic_config_forget(br->dynamic_config, rq->topic_states[i].topic_name);
+}
+
+/* Hands over what has nothing to wait for, up to the first that has. */
+static void hand_over(struct own_channel *ch)
+{
+    struct broker *br = &ch->run->br;
+    struct list_node *n;
+    while ((n = list_first(&ch->calls))) {
+        struct call *call = CONTAINER_OF(n, struct call, node);
+        if (!call->ready || (call->leader_and_isr ? ch->stopping : ch->applying)) return;
+        list_remove(n);
+        if (call->leader_and_isr) {
+            ch->applying++;
+            replicas_apply(br->replicas, br->id, call->leader_and_isr, on_applied, call);
+        } else {
+            ch->stopping++;
+            forget_deleted(br, call->stop_replica);
+            replicas_stop(br->replicas, call->stop_replica, on_stopped, call);
+        }
+    }
+}
+
+static void on_prepared(void *arg)
+{
+    struct call *call = arg;
+    call->ready = true;
+    hand_over(call->ch);
+}
+
+static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leader_and_isr_request *rq,
+                                leader_and_isr_reply_fn reply, void *reply_arg)
+{
+    struct own_channel *ch = arg;
+    ASSERT(broker_id == ch->run->br.id);
+    struct call *call = mem_zalloc(1, sizeof *call);
+    *call = (struct call){.ch = ch, .leader_and_isr = rq, .leader_and_isr_reply = reply, .arg = reply_arg};
+    list_push_back(&ch->calls, &call->node);
+    dynamic_config_prepare(ch->run->br.dynamic_config, rq, on_prepared, call);
+}
+
 static void send_stop_replica(void *arg, int32_t broker_id, const struct stop_replica_request *rq,
                               stop_replica_reply_fn reply, void *reply_arg)
 {
     struct own_channel *ch = arg;
     ASSERT(broker_id == ch->run->br.id);
-    for (int32_t i = 0; i < rq->topic_states_count; i++)
-        if (topic_is_deleted(&rq->topic_states[i]))
-            dynamic_config_forget(ch->run->br.dynamic_config, rq->topic_states[i].topic_name);
-    struct stop_replica_call *call = mem_alloc(sizeof *call);
-    *call = (struct stop_replica_call){reply, reply_arg};
-    replicas_stop(ch->run->br.replicas, rq, on_stopped, call);
+    struct call *call = mem_zalloc(1, sizeof *call);
+    *call = (struct call){.ch = ch, .ready = true, .stop_replica = rq, .stop_replica_reply = reply, .arg = reply_arg};
+    list_push_back(&ch->calls, &call->node);
+    hand_over(ch);
 }
 
 /* ---- UpdateMetadata */
@@ -143,7 +177,8 @@ void own_channel_open(struct own_channel **out, struct broker_run *run, void (*f
 {
     struct broker *br = &run->br;
     struct own_channel *ch = mem_zalloc(1, sizeof *ch);
-    *ch = (struct own_channel){run, first_metadata, arg};
+    *ch = (struct own_channel){.run = run, .first_metadata = first_metadata, .first_metadata_arg = arg};
+    list_init(&ch->calls);
     *out = ch;
     const struct config *cfg = broker_config(br, broker_home(br));
     const struct controller_options opt = {

@@ -1,6 +1,16 @@
 /* topic_settings.c: the one place where a topic's configuration turns into the log's. */
 #include "broker/topic_settings.h"
 
+static int compression_level(const struct topic_config *t)
+{
+    switch (t->compression_type) {
+    case TOPIC_COMPRESSION_GZIP: return t->compression_gzip_level;
+    case TOPIC_COMPRESSION_LZ4: return t->compression_lz4_level;
+    case TOPIC_COMPRESSION_ZSTD: return t->compression_zstd_level;
+    default: return COMPRESS_LEVEL_DEFAULT;
+    }
+}
+
 void topic_settings_build(struct topic_settings *out, const struct config *cfg, const struct config_map *overrides)
 {
     struct topic_config t;
@@ -27,5 +37,8 @@ void topic_settings_build(struct topic_settings *out, const struct config *cfg, 
         .min_insync_replicas = t.min_insync_replicas,
         .timestamp_before_max_ms = t.message_timestamp_before_max_ms,
         .timestamp_after_max_ms = t.message_timestamp_after_max_ms,
+        .keep_codec = t.compression_type == TOPIC_COMPRESSION_PRODUCER,
+        .codec = t.compression_type == TOPIC_COMPRESSION_PRODUCER ? CODEC_NONE : (enum codec)t.compression_type,
+        .compression_level = compression_level(&t),
     };
 }

@@ -7,6 +7,7 @@
 /* Where the next replica of a partition stands, `n` steps after its first one; never on the first one itself. */
 static size_t step_from(size_t first, uint64_t shift, uint64_t n, size_t broker_count)
 {
+    ASSERT(broker_count > 1);
     return (first + 1 + (size_t)((shift + n) % (broker_count - 1))) % broker_count;
 }
 
@@ -60,8 +61,7 @@ static void place_one(const struct placing *p, size_t first, uint64_t shift, int
 
 static int compare_racks(const void *a, const void *b)
 {
-    const struct assign_broker *x = *(const struct assign_broker *const *)a;
-    const struct assign_broker *y = *(const struct assign_broker *const *)b;
+    const struct assign_broker *x = a, *y = b;
     int c = str_compare(x->rack, y->rack);
     return c ? c : (x->id > y->id) - (x->id < y->id);
 }
@@ -69,16 +69,16 @@ static int compare_racks(const void *a, const void *b)
 /* Puts brokers of different racks next to each other: first of each rack, second of each rack, ... */
 static size_t alternate_racks(const struct assign_broker **order, size_t count, struct arena *a)
 {
-    const struct assign_broker **sorted = arena_array(a, const struct assign_broker *, count);
-    for (size_t i = 0; i < count; i++) sorted[i] = order[i];
+    struct assign_broker *sorted = arena_array(a, struct assign_broker, count);
+    for (size_t i = 0; i < count; i++) sorted[i] = *order[i];
     qsort(sorted, count, sizeof *sorted, compare_racks);
     size_t racks = 0, at = 0;
-    for (size_t i = 0; i < count; i++) racks += i == 0 || !str_equal(sorted[i]->rack, sorted[i - 1]->rack);
+    for (size_t i = 0; i < count; i++) racks += i == 0 || !str_equal(sorted[i].rack, sorted[i - 1].rack);
     for (size_t round = 0; at < count; round++) {
         size_t in_rack = 0;
         for (size_t i = 0; i < count; i++) {
-            in_rack = i > 0 && str_equal(sorted[i]->rack, sorted[i - 1]->rack) ? in_rack + 1 : 0;
-            if (in_rack == round) order[at++] = sorted[i];
+            in_rack = i > 0 && str_equal(sorted[i].rack, sorted[i - 1].rack) ? in_rack + 1 : 0;
+            if (in_rack == round) order[at++] = &sorted[i];
         }
     }
     return racks;

@@ -5,13 +5,15 @@
  * (2) Out of office the tables are empty.
  * (3) Whenever the store refuses a write that the tables allowed, the tables are wrong: the controller leaves office
  * and runs again, which reads everything anew. */
-#define LOG_MODULE "controller"
+#include "controller/controller.h"
 
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "controller/controller_internal.h"
+
+#define LOG_MODULE "controller"
 
 enum { OFFICE_RETRY_US = 1000 * 1000, OFFICE_RETRY_CORRUPT_US = 30 * 1000 * 1000 };
 

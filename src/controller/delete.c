@@ -21,7 +21,7 @@ struct removal {
     bool has_partitions, has_settings;
     struct str *partitions; /* names below /partitions */
     size_t partition_count;
-    struct str *nodes; /* paths below those, in the order of the answers */
+    struct str *nodes; /* paths: what is below each partition, then the partition */
     size_t node_count, node_cap;
 };
 
@@ -60,13 +60,18 @@ static void settings_seen(void *arg, const struct coord_result *r)
     event_call_done(rm->c, &rm->ev, r->err == ERR_NOT_FOUND ? OK : r->err);
 }
 
+static void add_node(struct removal *rm, struct str path)
+{
+    rm->nodes = mem_grow(rm->nodes, &rm->node_cap, rm->node_count + 1, sizeof *rm->nodes);
+    rm->nodes[rm->node_count++] = path;
+}
+
 static void nodes_listed(void *arg, const struct coord_result *r)
 {
     struct removal *rm = arg;
-    for (size_t i = 0; i < r->child_count; i++) {
-        rm->nodes = mem_grow(rm->nodes, &rm->node_cap, rm->node_count + 1, sizeof *rm->nodes);
-        rm->nodes[rm->node_count++] = arena_printf(&rm->arena, "%.*s/%.*s", STR_ARG(r->path), STR_ARG(r->children[i]));
-    }
+    for (size_t i = 0; i < r->child_count; i++)
+        add_node(rm, arena_printf(&rm->arena, "%.*s/%.*s", STR_ARG(r->path), STR_ARG(r->children[i])));
+    if (r->err == OK) add_node(rm, arena_str(&rm->arena, r->path));
     event_call_done(rm->c, &rm->ev, r->err == ERR_NOT_FOUND ? OK : r->err);
 }
 
@@ -87,7 +92,6 @@ static void removal_write(struct removal *rm)
     struct writes w;
     writes_init(&w, rm->c, &rm->ev, a);
     for (size_t i = 0; i < rm->node_count; i++) add_removal(&w, rm->nodes[i]);
-    for (size_t i = 0; i < rm->partition_count; i++) add_removal(&w, partition_dir(rm, i));
     writes_flush(&w);
     /* The rest in one change: a marker never outlives its topic, nor the other way round. */
     if (rm->has_partitions) add_removal(&w, znode_partitions_path(a, rm->name));

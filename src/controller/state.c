@@ -77,7 +77,10 @@ static void partition_fini(struct controller_partition *p)
 void topic_remove(struct controller *c, struct topic *t)
 {
     HASH_DELETE(by_name, c->topics, t);
-    if (!uuid_is_zero(t->id)) HASH_DELETE(by_id, c->topics_by_id, t);
+    if (!uuid_is_zero(t->id)) {
+        ASSERT(c->topics_by_id);
+        HASH_DELETE(by_id, c->topics_by_id, t);
+    }
     list_remove(&t->same_names);
     if (list_is_empty(&t->names->topics)) {
         HASH_DEL(c->names, t->names);

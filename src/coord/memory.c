@@ -49,6 +49,7 @@ struct session {
     struct coord_memory *m;
     struct list_node link;
     bool over;
+    int changes_left; /* before it expires; -1: no end */
 };
 
 /* --- the table --- */
@@ -117,6 +118,7 @@ static enum err memory_load(struct node_table *t, struct str path, struct node *
 static enum err memory_insert(struct node_table *t, struct str path, const struct node *node, struct bytes data)
 {
     struct coord_memory *m = memory_of(t);
+    if (find(m, path)) return ERR_EXISTS;
     undo_push(m, path, NULL, false);
     struct mem_node *n = mem_zalloc(1, sizeof *n + path.size);
     list_init(&n->children);
@@ -248,6 +250,19 @@ static void session_end(struct session *s, struct list *out)
     ASSERT(e == OK);
 }
 
+static void session_expire(struct session *s, struct list *out)
+{
+    session_end(s, out);
+    struct coord_delivery *news = coord_news_new(&s->c, COORD_EXPIRED, NULL);
+    if (news) list_push_back(out, &news->link);
+}
+
+static bool changes_run_out(struct session *s, const struct coord_call *call)
+{
+    bool writes = call->kind != COORD_GET && call->kind != COORD_EXISTS && call->kind != COORD_CHILDREN;
+    return !s->over && !call->is_close && writes && s->changes_left == 0;
+}
+
 static void memory_submit(struct coord *c, struct coord_call *call)
 {
     struct session *s = CONTAINER_OF(c, struct session, c);
@@ -255,6 +270,8 @@ static void memory_submit(struct coord *c, struct coord_call *call)
     struct list out;
     list_init(&out);
     pthread_mutex_lock(&m->lock);
+    int64_t zxid = m->tree.zxid;
+    if (changes_run_out(s, call)) session_expire(s, &out);
     if (call->is_close) {
         session_end(s, &out);
         list_push_back(&out, &call->delivery.link);
@@ -263,6 +280,7 @@ static void memory_submit(struct coord *c, struct coord_call *call)
         list_push_back(&out, &call->delivery.link);
     } else {
         tree_apply(&m->tree, call, &out);
+        if (s->changes_left > 0 && m->tree.zxid != zxid) s->changes_left--;
     }
     post(m, &out);
     pthread_mutex_unlock(&m->lock);
@@ -317,6 +335,7 @@ struct coord *coord_memory_connect(struct coord_memory *m, struct coord_listener
     struct list out;
     list_init(&out);
     s->m = m;
+    s->changes_left = -1;
     pthread_mutex_lock(&m->lock);
     coord_init(&s->c, &session_ops, m->next_session++, listener);
     list_push_back(&m->sessions, &s->link);
@@ -335,11 +354,19 @@ void coord_memory_expire(struct coord_memory *m, int64_t session)
     LIST_EACH (&m->sessions, node) {
         struct session *s = CONTAINER_OF(node, struct session, link);
         if (s->c.session != session || s->over) continue;
-        session_end(s, &out);
-        struct coord_delivery *news = coord_news_new(&s->c, COORD_EXPIRED, NULL);
-        if (news) list_push_back(&out, &news->link);
+        session_expire(s, &out);
     }
     post(m, &out);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void coord_memory_expire_after(struct coord_memory *m, int64_t session, int changes)
+{
+    pthread_mutex_lock(&m->lock);
+    LIST_EACH (&m->sessions, node) {
+        struct session *s = CONTAINER_OF(node, struct session, link);
+        if (s->c.session == session) s->changes_left = changes;
+    }
     pthread_mutex_unlock(&m->lock);
 }
 

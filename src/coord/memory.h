@@ -19,6 +19,10 @@ struct coord *coord_memory_connect(struct coord_memory *m, struct coord_listener
 /* Expires the session as an ensemble would: its ephemeral nodes go, others' watches fire, its listener is told. */
 void coord_memory_expire(struct coord_memory *m, int64_t session);
 
+/* Expires the session in the moment when it asks for one more change after `changes` that succeeded: that call and all
+ * later ones are ERR_CLOSED.  What a process that dies there leaves. */
+void coord_memory_expire_after(struct coord_memory *m, int64_t session, int changes);
+
 /* Holds back watch events (and, with `results`, results too; order is kept) until the release.  Idempotent. */
 void coord_memory_hold(struct coord_memory *m, bool events, bool results);
 void coord_memory_release(struct coord_memory *m);

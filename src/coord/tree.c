@@ -218,8 +218,6 @@ static enum err do_create(struct change *ch, const struct coord_op *op, struct c
         path = (struct str){numbered, (size_t)n};
         if (!path_is_ok(path)) return ERR_INVALID;
     }
-    e = table->ops->load(table, path, &node, NULL);
-    if (e != ERR_NOT_FOUND) return e ? e : ERR_EXISTS;
     if (parent.owner) return ERR_INVALID;
     if (parent.creates == INT32_MAX) return ERR_TOO_BIG;
 

@@ -24,7 +24,8 @@ struct node {
 struct node_table;
 typedef void (*node_name_fn)(void *arg, struct str name);
 
-/* Errors: ERR_NOT_FOUND from load; anything else means that the table itself failed. */
+/* Errors: ERR_NOT_FOUND from load, ERR_EXISTS from insert (nothing is changed then); anything else means that the table
+ * itself failed. */
 struct node_table_ops {
     /* `data` (may be NULL) is lent until the next call on the table. */
     enum err (*load)(struct node_table *t, struct str path, struct node *out, struct bytes *data);

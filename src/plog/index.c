@@ -119,12 +119,26 @@ enum err index_reset(struct index *ix)
     return OK;
 }
 
+void index_restart(struct index *ix)
+{
+    ix->written = ix->tail_count = 0;
+}
+
+enum err index_cut(struct index *ix)
+{
+    ASSERT(ix->tail_count == 0);
+    int64_t size, keep = (int64_t)(ix->written * entry_size(ix->kind));
+    enum err e = file_size(ix->file, &size);
+    if (e || size == keep) return e;
+    return file_truncate(ix->file, keep);
+}
+
 void index_add(struct index *ix, struct index_entry entry)
 {
     if (index_count(ix) > 0 && (entry.key <= ix->last.key || entry.value <= ix->last.value)) return;
     if (ix->tail_count >= INDEX_TAIL_MAX) return;
     if (ix->tail_count == ix->tail_cap) {
-        ix->tail_cap = ix->tail_cap ? ix->tail_cap * 2 : INDEX_TAIL_WRITE_AT;
+        ix->tail_cap = ix->tail_cap ? ix->tail_cap * 2 : INDEX_TAIL_FIRST;
         ix->tail = mem_realloc(ix->tail, ix->tail_cap * entry_size(ix->kind));
     }
     entry_encode(ix->kind, ix->tail + ix->tail_count * entry_size(ix->kind), entry);

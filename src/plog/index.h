@@ -23,7 +23,8 @@ enum index_kind { INDEX_OFFSETS, INDEX_TIMES };
 enum {
     INDEX_OFFSETS_ENTRY_SIZE = 8,
     INDEX_TIMES_ENTRY_SIZE = 12,
-    INDEX_TAIL_WRITE_AT = 128,  /* entries in memory that are worth a write */
+    INDEX_TAIL_FIRST = 8,       /* room for so many entries to begin with */
+    INDEX_TAIL_WRITE_AT = 128,  /* so many are worth a write */
     INDEX_TAIL_MAX = 64 * 1024, /* while the file cannot be written; past it entries are dropped */
 };
 
@@ -57,6 +58,10 @@ MUST_USE enum err index_open(struct index *ix, struct fs *fs, const char *path, 
 void index_close(struct index *ix);
 /* Empties it. */
 MUST_USE enum err index_reset(struct index *ix);
+/* The same for who fills it at once: the old entries stay in the file until index_cut() cuts what is left of them.  (A
+ * file that was cut to nothing makes ext4 write it out when it is closed.) */
+void index_restart(struct index *ix);
+MUST_USE enum err index_cut(struct index *ix);
 
 /* Adds an entry in memory; one that does not ascend, or is past INDEX_TAIL_MAX, is left out. */
 void index_add(struct index *ix, struct index_entry entry);

@@ -9,21 +9,36 @@
 /* A compressed batch is looked into only when its header says that the record sought is in it. */
 enum { DECOMPRESSED_MAX = 512 * 1024 * 1024 };
 
-/* The first segment whose base offset is >= `from`, with a reference and its files open; NULL behind the last. */
-static enum err segment_from(struct plog *pl, int64_t from, struct segment **out, int64_t *next_base)
+/* The first segment whose base offset is >= `from`, with a reference; NULL behind the last. */
+static struct segment *segment_from(struct plog *pl, int64_t from, int64_t *next_base, uint32_t *generation)
 {
-    enum err e = OK;
-    *out = NULL;
-    exclusive_begin(pl);
+    pthread_mutex_lock(&pl->lock);
     size_t at = segment_floor(pl, from);
     if (pl->segments[at]->base_offset < from) at++;
-    if (at < pl->segment_count) {
-        e = segment_ensure_open(pl, pl->segments[at]);
-        if (!e) *out = segment_ref(pl->segments[at]);
-        *next_base = pl->segments[at]->base_offset + 1;
-    }
-    exclusive_end(pl);
-    return e;
+    struct segment *seg = at < pl->segment_count ? segment_ref(pl->segments[at]) : NULL;
+    if (seg) *next_base = seg->base_offset + 1;
+    *generation = pl->generation;
+    pthread_mutex_unlock(&pl->lock);
+    return seg;
+}
+
+/* Opened, if it is not yet.  ERR_NOT_FOUND: retention was faster. */
+static enum err open_segment(struct plog *pl, struct segment *seg, uint32_t generation)
+{
+    pthread_mutex_lock(&pl->lock);
+    bool open = seg->log && index_is_open(&seg->offsets) && index_is_open(&seg->times) && !seg->indexes_bad;
+    pthread_mutex_unlock(&pl->lock);
+    if (open && !atomic_load_explicit(&seg->index_misled, memory_order_relaxed)) return OK;
+    return plog_open_for_reading(pl, seg, generation);
+}
+
+/* Its largest timestamp; the files are opened only when the time index is no good. */
+static enum err learn_max_time(struct plog *pl, struct segment *seg, uint32_t generation)
+{
+    enum err e = plog_load_max_time(pl, seg);
+    if (e != ERR_CORRUPT) return e;
+    atomic_store_explicit(&seg->index_misled, true, memory_order_relaxed);
+    return open_segment(pl, seg, generation);
 }
 
 /* A segment's fields as they are now. */
@@ -104,25 +119,36 @@ static enum err find_in_segment(struct segment *seg, const struct timed *t, int6
     return e;
 }
 
+/* ERR_NOT_FOUND when this segment has no such record. */
+static enum err find_time_in(struct plog *pl, struct segment *seg, uint32_t generation, int64_t timestamp,
+                             struct found *out)
+{
+    enum err e = learn_max_time(pl, seg, generation);
+    if (e) return e;
+    struct timed t = timed_of(pl, seg);
+    /* As Kafka: without timestamps, the file's age has to do. */
+    int64_t largest = t.max_time.timestamp >= 0 ? t.max_time.timestamp : t.modified_ms;
+    if (largest < timestamp || t.size == 0) return ERR_NOT_FOUND;
+    e = open_segment(pl, seg, generation);
+    if (e) return e;
+    t = timed_of(pl, seg);
+    return find_in_segment(seg, &t, plog_start(pl), timestamp, out);
+}
+
 enum err plog_find_time(struct plog *pl, int64_t timestamp, int64_t below, int64_t *offset, int64_t *found_ms,
                         int32_t *leader_epoch)
 {
     *offset = *found_ms = -1;
     *leader_epoch = -1;
-    int64_t from = plog_start(pl), next;
     pthread_mutex_lock(&pl->lock);
-    next = pl->segments[segment_floor(pl, from)]->base_offset;
+    int64_t next = pl->segments[segment_floor(pl, plog_start(pl))]->base_offset;
     pthread_mutex_unlock(&pl->lock);
     for (;;) {
-        struct segment *seg;
-        enum err e = segment_from(pl, next, &seg, &next);
-        if (e || !seg) return e;
-        struct timed t = timed_of(pl, seg);
+        uint32_t generation;
+        struct segment *seg = segment_from(pl, next, &next, &generation);
+        if (!seg) return OK;
         struct found found;
-        e = ERR_NOT_FOUND;
-        /* As Kafka: without timestamps, the file's age has to do. */
-        int64_t largest = t.max_time.timestamp >= 0 ? t.max_time.timestamp : t.modified_ms;
-        if (largest >= timestamp) e = find_in_segment(seg, &t, from, timestamp, &found);
+        enum err e = find_time_in(pl, seg, generation, timestamp, &found);
         segment_unref(seg);
         if (e == ERR_NOT_FOUND) continue;
         if (e) return e;
@@ -134,34 +160,49 @@ enum err plog_find_time(struct plog *pl, int64_t timestamp, int64_t below, int64
     }
 }
 
+/* The segment with the largest timestamp, with a reference; NULL when no record has one. */
+static enum err latest_segment(struct plog *pl, struct segment **out, uint32_t *generation, int64_t *timestamp)
+{
+    int64_t next = 0;
+    uint32_t now;
+    *out = NULL;
+    *timestamp = SEGMENT_TIME_NONE;
+    for (struct segment *seg; (seg = segment_from(pl, next, &next, &now)) != NULL;) {
+        enum err e = learn_max_time(pl, seg, now);
+        int64_t largest = timed_of(pl, seg).max_time.timestamp;
+        if (!e && largest > *timestamp) {
+            segment_unref(*out);
+            *out = segment_ref(seg);
+            *timestamp = largest;
+            *generation = now;
+        }
+        segment_unref(seg);
+        if (e && e != ERR_NOT_FOUND) {
+            segment_unref(*out);
+            return e;
+        }
+    }
+    return OK;
+}
+
 enum err plog_max_timestamp(struct plog *pl, int64_t *timestamp, int64_t *offset)
 {
+    struct segment *seg;
+    uint32_t generation;
+    int64_t largest;
     *timestamp = *offset = -1;
-    int64_t next = 0, start = plog_start(pl);
-    struct segment *best = NULL, *seg = NULL;
-    struct timed best_t = {.max_time = MAX_TIME_NONE};
-    enum err e;
-    while (!(e = segment_from(pl, next, &seg, &next)) && seg) {
-        struct timed t = timed_of(pl, seg);
-        if (t.max_time.timestamp > best_t.max_time.timestamp) {
-            segment_unref(best);
-            best = seg;
-            best_t = t;
-        } else {
-            segment_unref(seg);
-        }
+    enum err e = latest_segment(pl, &seg, &generation, &largest);
+    if (e || !seg) return e;
+    struct found found;
+    e = open_segment(pl, seg, generation);
+    struct timed t = timed_of(pl, seg);
+    if (!e) e = find_in_segment(seg, &t, plog_start(pl), largest, &found);
+    if (!e) {
+        *timestamp = found.record.timestamp;
+        *offset = found.record.offset;
     }
-    if (!e && best) {
-        struct found found;
-        e = find_in_segment(best, &best_t, start, best_t.max_time.timestamp, &found);
-        if (!e) {
-            *timestamp = found.record.timestamp;
-            *offset = found.record.offset;
-        }
-        if (e == ERR_NOT_FOUND) e = OK; /* its records have been trimmed meanwhile */
-    }
-    segment_unref(best);
-    return e;
+    segment_unref(seg);
+    return e == ERR_NOT_FOUND ? OK : e; /* its records have been trimmed meanwhile */
 }
 
 /* ---- Aborted transactions */

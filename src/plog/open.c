@@ -13,7 +13,7 @@
 #include "plog/checkpoint.h"
 #include "plog/scan.h"
 
-enum { FILES_OTHER_MAX = 1000 * 1000 }; /* names we would remember of one directory */
+enum { FILES_MAX = 1000 * 1000 }; /* names that we remember of one directory */
 
 /* What a partition's directory holds. */
 struct listed {
@@ -36,7 +36,7 @@ enum listed_has {
 struct listing {
     struct listed *files;
     size_t count, cap;
-    bool has_metadata, has_epochs;
+    bool has_metadata, has_epochs, too_many;
 };
 
 static const struct {
@@ -68,7 +68,11 @@ static void listing_add(void *arg, const char *name, bool is_dir)
     struct listing *ls = arg;
     int64_t base_offset;
     const char *suffix;
-    if (is_dir || ls->count >= FILES_OTHER_MAX) return;
+    if (is_dir) return;
+    if (ls->count >= FILES_MAX) {
+        ls->too_many = true;
+        return;
+    }
     if (strcmp(name, PARTITION_METADATA) == 0) ls->has_metadata = true;
     if (strcmp(name, "leader-epoch-checkpoint") == 0) ls->has_epochs = true;
     unsigned has = segment_parse_name(name, &base_offset, &suffix) ? has_of_suffix(suffix) : 0;
@@ -103,6 +107,7 @@ static enum err listing_read(struct listing *ls, struct plog *pl)
     mem_free(ls->files);
     *ls = (struct listing){0};
     enum err e = fs_list(pl->fs, pl->dir, listing_add, ls);
+    if (!e && ls->too_many) e = ERR_TOO_BIG;
     if (!e) listing_merge(ls);
     return e;
 }
@@ -202,7 +207,10 @@ static enum err open_metadata(struct plog *pl, const struct listing *ls, const s
     char *path = plog_path(pl, PARTITION_METADATA);
     enum err e = OK;
     pl->topic_id = opt->topic_id;
-    if (ls->has_metadata) {
+    struct fs_stat st = {.size = 0};
+    /* An empty one is what a loss of power can make of one just written. */
+    if (ls->has_metadata) e = fs_stat(pl->fs, path, &st);
+    if (!e && st.size > 0) {
         struct uuid there;
         e = partition_metadata_read(&there, pl->fs, path, f);
         if (!e && !uuid_is_zero(opt->topic_id) && !uuid_equal(there, opt->topic_id)) {
@@ -213,7 +221,7 @@ static enum err open_metadata(struct plog *pl, const struct listing *ls, const s
                           ours);
         }
         if (!e) pl->topic_id = there;
-    } else if (!uuid_is_zero(opt->topic_id)) {
+    } else if (!e && !uuid_is_zero(opt->topic_id)) {
         char id[UUID_TEXT_SIZE + 1];
         uuid_format(opt->topic_id, id);
         char *text = mem_printf("version: 0\ntopic_id: %s", id);
@@ -381,7 +389,8 @@ static struct plog *plog_new(const struct plog_options *opt)
 
 void plog_abandon(struct plog *pl)
 {
-    ASSERT(!pl->writing && !pl->queue);
+    exclusive_begin(pl); /* the last writer may be on its way out yet */
+    ASSERT(!pl->queue);
     for (size_t i = 0; i < pl->segment_count; i++) segment_unref(pl->segments[i]);
     mem_free(pl->segments);
     mem_free(pl->doomed);
@@ -452,14 +461,15 @@ static enum err close_files(struct plog *pl)
     struct segment *seg = active_segment(pl);
     int64_t end = plog_end(pl);
     if (index_is_open(&seg->times)) segment_index_end(seg);
+    seg->unsynced |= seg->indexes_unsynced;
     if (pl->snapshot_offset == end || end == 0) return OK; /* written already; nothing was ever here */
-    pl->close_snapshot = seg->unsynced;
     return plog_write_snapshot(pl, end);
 }
 
 enum err plog_close(struct plog *pl)
 {
     exclusive_begin(pl);
+    pl->closing = true;
     enum err e = close_files(pl);
     exclusive_end(pl);
     if (!e) e = plog_flush(pl);

@@ -368,7 +368,7 @@ static bool group_publish(struct group *g, struct plog *pl)
         seg->size += (int64_t)a->size;
         seg->modified_ms = a->now_ms;
     }
-    seg->unsynced = true;
+    seg->unsynced = seg->indexes_unsynced = true;
     pl->size += g->bytes;
     producers_publish(pl->producers, g->end);
     hint_appended(pl, seg, g->end);

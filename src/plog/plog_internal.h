@@ -41,7 +41,7 @@ struct plog {
     bool work_wanted;     /* events.behind was called, plog_work() was not yet */
     bool rolled;          /* segments closed since the last flush of closed segments */
     bool parent_unsynced; /* the directory itself is new */
-    bool close_snapshot;  /* the snapshot at the end is to be synced with the last flush */
+    bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
     enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
@@ -61,6 +61,7 @@ struct plog {
     size_t doomed_count, doomed_cap;
     uint64_t jitter_state;
 
+    uint32_t epochs_written, epochs_synced;
     uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
     uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
     uint32_t hint_next;
@@ -99,10 +100,20 @@ enum err plog_fail(struct plog *pl, enum err e);
 /* Whether the log can go on after a write that failed so, once what was half-written is cut off. */
 bool plog_error_passes(enum err e);
 
+/* Worker, without the writer role.  Opens log and indexes of a segment on which the caller holds a reference. */
+MUST_USE enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation);
+/* Flushes all segments, or all but the active one; the recovery point follows.  Worker, without the role. */
+MUST_USE enum err plog_flush_segments(struct plog *pl, bool with_active);
+/* Learns a closed segment's largest timestamp, without keeping its files open.  Worker, with or without the role.
+ * ERR_CORRUPT: its indexes must be made anew. */
+MUST_USE enum err plog_load_max_time(struct plog *pl, struct segment *seg);
+
 /* All of the following by the holder of the writer role. */
 
 /* Opens the segment's log and indexes, making the indexes anew when they are bad. */
 MUST_USE enum err segment_ensure_open(struct plog *pl, struct segment *seg);
+/* Under the role: they are made anew at the next segment_ensure_open(). */
+void mark_indexes_bad(struct plog *pl, struct segment *seg);
 /* Makes the next active segment at `base_offset` (no disk is waited for).  `snapshot` is the producers' state there. */
 MUST_USE enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot, size_t snapshot_size);
 /* The same at the log's end, where nothing is in flight. */

@@ -71,14 +71,14 @@ static void view_take(struct view *v, struct plog *pl, size_t at, int64_t offset
     v->tail_hit = index_find_tail(&seg->offsets, INDEX_BY_KEY, offset - seg->base_offset, &v->tail);
 }
 
-/* Opens what the view needs and is not open yet, or makes it anew: takes the writer role for it. */
+/* Opens what the view needs and is not open yet, or makes it anew. */
 static enum err view_open(struct view *v, struct plog *pl, int64_t offset)
 {
-    exclusive_begin(pl);
-    enum err e = segment_ensure_open(pl, v->seg);
+    enum err e = plog_open_for_reading(pl, v->seg, v->generation);
+    pthread_mutex_lock(&pl->lock);
     v->log = v->seg->log;
     v->offsets = index_view(&v->seg->offsets);
-    exclusive_end(pl);
+    pthread_mutex_unlock(&pl->lock);
     if (e == ERR_NOT_FOUND) e = offset < plog_start(pl) ? ERR_RANGE : ERR_IO; /* retention was faster, or a hand */
     return e;
 }

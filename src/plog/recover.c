@@ -213,12 +213,13 @@ static enum err begin_segment(struct plog *pl, struct segment *seg)
 {
     enum err e = segment_open_log(seg, pl->fs, pl->dir);
     if (!e) e = segment_open_indexes(seg, pl->fs, pl->dir);
-    if (!e) e = index_reset(&seg->offsets);
-    if (!e) e = index_reset(&seg->times);
-    if (!e && seg->txns_there) e = segment_open_txns(seg, pl->fs, pl->dir);
+    if (e) return e;
+    index_restart(&seg->offsets);
+    index_restart(&seg->times);
+    if (seg->txns_there) e = segment_open_txns(seg, pl->fs, pl->dir);
     if (!e && seg->txns.path) e = txnindex_truncate(&seg->txns, seg->base_offset);
     seg->indexes_bad = false;
-    seg->unsynced = seg->max_time_known = true;
+    seg->unsynced = seg->indexes_unsynced = seg->max_time_known = true;
     seg->max_time = MAX_TIME_NONE;
     seg->first_timestamp = SEGMENT_TIME_NONE;
     seg->bytes_unindexed = 0;
@@ -275,6 +276,8 @@ static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *n
     }
     segment_index_end(seg);
     e = segment_save_indexes(seg);
+    if (!e) e = index_cut(&seg->offsets);
+    if (!e) e = index_cut(&seg->times);
     return e ? recover_fault(pl, seg, valid, e, f) : OK;
 }
 

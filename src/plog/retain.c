@@ -1,209 +1,23 @@
-/* retain.c: upkeep: what must reach the disk, what is old enough to go.  Everything here runs on workers.
+/* retain.c: which segments are old enough to go, and the rest of a log's upkeep.  Everything here runs on workers.
  *
- * THE ORDER OF WRITES AND SYNCS.  An append is written, and published, without a sync.  A roll makes the new segment's
- * files and writes the producer snapshot of its start, without a sync.  A flush writes the index entries still in
- * memory; syncs, from the oldest segment that may not be on the disk, log, transaction index and (of closed segments)
- * indexes and snapshot; then the directory when files were made in it; and only then moves the recovery point.  So
- * below the recovery point nothing needs to be looked at after a crash, but for the segment that holds it. */
+ * Deleting takes three steps: readers are turned away (start), the files get the suffix .deleted, and after
+ * file.delete.delay.ms they are removed, if the process lives; else at the next opening. */
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 
-/* ---- Flushing */
-
-/* What a flush works on, taken with the writer role held. */
-struct flush {
-    struct segment **segments;  /* references, oldest first */
-    size_t count, closed_count; /* the closed ones come first; the active one may follow */
-    int64_t end;                /* where the recovery point goes */
-    int64_t snapshot;           /* one to be synced besides those at the segments' starts; -1: none */
-    uint32_t generation, files_made;
-    bool dir, parent;
-};
-
-/* Writes the entries that are still in memory. */
-static enum err flush_index_tails(struct plog *pl, struct segment *seg)
-{
-    enum err e = segment_ensure_open(pl, seg);
-    if (!e) e = index_write(&seg->offsets);
-    if (!e) e = index_write(&seg->times);
-    if (e) return e;
-    pthread_mutex_lock(&pl->lock);
-    index_wrote(&seg->offsets);
-    index_wrote(&seg->times);
-    pthread_mutex_unlock(&pl->lock);
-    return OK;
-}
-
-static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
-{
-    enum err e = OK;
-    exclusive_begin(pl);
-    size_t end = pl->segment_count, first = end - 1, closed = end - 1;
-    if (!with_active || !active_segment(pl)->unsynced) end--;
-    while (first > 0 && pl->segments[first - 1]->unsynced) first--;
-    fl->segments = mem_zalloc(end - first + 1, sizeof(struct segment *));
-    for (size_t i = first; i < end && !e; i++) {
-        e = flush_index_tails(pl, pl->segments[i]);
-        if (!e) fl->segments[fl->count++] = segment_ref(pl->segments[i]);
-    }
-    fl->closed_count = closed - first;
-    fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
-    fl->snapshot = pl->close_snapshot ? pl->snapshot_offset : -1;
-    fl->generation = pl->generation;
-    fl->files_made = pl->files_made;
-    fl->dir = fl->count > 0 && pl->files_made != pl->files_synced;
-    fl->parent = fl->count > 0 && pl->parent_unsynced;
-    exclusive_end(pl);
-    return e;
-}
-
-static enum err sync_snapshot(struct plog *pl, int64_t offset)
-{
-    struct file *f;
-    char *path = segment_path(pl->dir, offset, SEGMENT_SNAPSHOT);
-    enum err e = fs_open(pl->fs, path, FS_READ | FS_WRITE, &f);
-    mem_free(path);
-    if (e) return e == ERR_NOT_FOUND ? OK : e;
-    e = file_sync(f);
-    file_unref(f);
-    return e;
-}
-
-static enum err sync_segment(struct plog *pl, struct segment *seg)
-{
-    pthread_mutex_lock(&pl->lock);
-    struct txnindex txns = seg->txns;
-    /* Empty ones have nothing to sync but their being there, which is the directory's. */
-    struct file *offsets = seg->offsets.written ? seg->offsets.file : NULL;
-    struct file *times = seg->times.written ? seg->times.file : NULL;
-    bool snapshot = seg->snapshot_unsynced;
-    pthread_mutex_unlock(&pl->lock);
-    enum err e = file_sync(seg->log);
-    if (!e && offsets) e = file_sync(offsets);
-    if (!e && times) e = file_sync(times);
-    if (!e && txns.path) e = txnindex_flush(&txns);
-    if (!e && snapshot) e = sync_snapshot(pl, seg->base_offset);
-    return e;
-}
-
-static enum err sync_dirs(const struct flush *fl, struct plog *pl)
-{
-    enum err e = fl->dir ? fs_sync_dir(pl->fs, pl->dir) : OK;
-    if (e || !fl->parent) return e;
-    char *parent = mem_strdup(pl->dir), *slash = strrchr(parent, '/');
-    if (slash && slash != parent) {
-        *slash = '\0';
-        e = fs_sync_dir(pl->fs, parent);
-    }
-    mem_free(parent);
-    return e;
-}
-
-/* What was appended, rolled or cut meanwhile is not covered. */
-static void flush_end(const struct flush *fl, struct plog *pl)
-{
-    exclusive_begin(pl);
-    pthread_mutex_lock(&pl->lock);
-    bool all = fl->end == plog_end(pl);
-    if (fl->generation == pl->generation) {
-        for (size_t i = 0; i < fl->count; i++) {
-            fl->segments[i]->snapshot_unsynced = false;
-            if (i < fl->closed_count || all) fl->segments[i]->unsynced = false;
-        }
-        int64_t known = atomic_load_explicit(&pl->recovery_point, memory_order_relaxed);
-        atomic_store_explicit(&pl->recovery_point, MAX(known, fl->end), memory_order_release);
-        if (fl->dir) pl->files_synced = fl->files_made;
-        if (fl->parent) pl->parent_unsynced = false;
-        if (all) pl->written_behind = active_segment(pl)->size;
-    }
-    pthread_mutex_unlock(&pl->lock);
-    exclusive_end(pl);
-}
-
-static enum err flush_segments(struct plog *pl, bool with_active)
-{
-    struct flush fl = {.segments = NULL};
-    enum err e = flush_begin(&fl, pl, with_active);
-    for (size_t i = 0; i < fl.count && !e; i++) e = sync_segment(pl, fl.segments[i]);
-    if (!e && fl.snapshot >= 0) e = sync_snapshot(pl, fl.snapshot);
-    if (!e) e = sync_dirs(&fl, pl);
-    if (!e) flush_end(&fl, pl);
-    for (size_t i = 0; i < fl.count; i++) segment_unref(fl.segments[i]);
-    mem_free(fl.segments);
-    return e && !plog_error_passes(e) ? plog_fail(pl, e) : e;
-}
-
-enum err plog_flush(struct plog *pl)
-{
-    enum err e = flush_segments(pl, true);
-    if (!e) atomic_store_explicit(&pl->last_flush_ms, clock_wall_ms(pl->clock), memory_order_relaxed);
-    return e;
-}
-
-bool plog_flush_due(struct plog *pl, int64_t now_ms)
-{
-    int64_t unflushed = plog_end(pl) - plog_recovery_point(pl);
-    if (unflushed <= 0) return false;
-    if (unflushed >= atomic_load_explicit(&pl->flush_messages, memory_order_relaxed)) return true;
-    int64_t flush_ms = atomic_load_explicit(&pl->flush_ms, memory_order_relaxed);
-    return flush_ms != INT64_MAX && now_ms - atomic_load_explicit(&pl->last_flush_ms, memory_order_relaxed) >= flush_ms;
-}
-
-enum err plog_work(struct plog *pl)
-{
-    exclusive_begin(pl);
-    pthread_mutex_lock(&pl->lock);
-    struct segment *seg = segment_ref(active_segment(pl));
-    int64_t from = pl->written_behind, to = seg->size;
-    pl->written_behind = to;
-    pthread_mutex_unlock(&pl->lock);
-    bool closed = has_closed_unsynced(pl);
-    exclusive_end(pl);
-
-    if (seg->log && to > from) file_write_behind(seg->log, from, to - from);
-    segment_unref(seg);
-    enum err e = closed ? flush_segments(pl, false) : OK;
-    pthread_mutex_lock(&pl->lock);
-    pl->work_wanted = false; /* what came up meanwhile, the next append tells */
-    pthread_mutex_unlock(&pl->lock);
-    return e;
-}
-
 /* ---- Deleting */
-
-/* Reads the end of the time index of a segment that nobody has opened, and leaves it closed. */
-static enum err load_max_time(struct plog *pl, struct segment *seg)
-{
-    if (seg->max_time_known) return OK;
-    if (seg->indexes_bad) return segment_ensure_open(pl, seg);
-    struct index times;
-    char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_TIMES);
-    enum err e = index_open(&times, pl->fs, path, INDEX_TIMES);
-    mem_free(path);
-    if (e == ERR_CORRUPT) {
-        index_close(&times);
-        seg->indexes_bad = true;
-        return segment_ensure_open(pl, seg);
-    }
-    if (e) return e;
-    struct max_time max_time = MAX_TIME_NONE;
-    if (index_count(&times) > 0) max_time = (struct max_time){times.last.key, seg->base_offset + times.last.value};
-    index_close(&times);
-    pthread_mutex_lock(&pl->lock);
-    seg->max_time = max_time;
-    seg->max_time_known = true;
-    pthread_mutex_unlock(&pl->lock);
-    return OK;
-}
 
 static enum err largest_timestamp(struct plog *pl, struct segment *seg, int64_t *out)
 {
-    enum err e = load_max_time(pl, seg);
+    enum err e = plog_load_max_time(pl, seg);
+    if (e == ERR_CORRUPT) {
+        mark_indexes_bad(pl, seg);
+        e = segment_ensure_open(pl, seg);
+    }
     if (!e) *out = seg->max_time.timestamp >= 0 ? seg->max_time.timestamp : seg->modified_ms;
     return e;
 }
@@ -333,20 +147,22 @@ static enum err remove_doomed(struct upkeep *u, struct plog *pl)
 enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *next_ms)
 {
     struct upkeep u = {.now_ms = now_ms, .below = below, .next_ms = INT64_MAX};
+    *next_ms = INT64_MAX;
     exclusive_begin(pl);
     pthread_mutex_lock(&pl->lock);
+    enum err failed = pl->failed;
     u.config = pl->config;
     int64_t expire_ms = producers_expire(pl->producers, now_ms, u.config.producer_expiration_ms);
     pthread_mutex_unlock(&pl->lock);
     upkeep_again_at(&u, expire_ms, 0);
-    enum err e = roll_idle(&u, pl);
+    enum err e = failed ? failed : roll_idle(&u, pl);
     if (!e) e = delete_segments(&u, pl);
     bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
 
     if (!e) e = remove_doomed(&u, pl);
     if (e && !plog_error_passes(e)) (void)plog_fail(pl, e);
-    if (!e && closed) e = flush_segments(pl, false);
+    if (!e && closed) e = plog_flush_segments(pl, false);
     *next_ms = u.next_ms;
     return e;
 }

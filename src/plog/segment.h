@@ -37,8 +37,9 @@ struct segment {
     _Atomic bool index_misled; /* a reader found an entry that leads nowhere; then: */
     bool indexes_bad;          /* missing, or in disagreement with the log: made anew before use */
     bool max_time_known;
-    bool txns_there; /* has a transaction index, opened or not */
-    bool unsynced;   /* something of it may not be on the disk yet */
+    bool txns_there;       /* has a transaction index, opened or not */
+    bool unsynced;         /* log or transaction index may not be on the disk yet */
+    bool indexes_unsynced; /* nor the indexes, which a flush of the active segment leaves out */
     bool snapshot_unsynced;
     int64_t base_offset;
     int64_t size;            /* bytes of whole, published batches */

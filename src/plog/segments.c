@@ -32,6 +32,7 @@ enum err plog_write_epochs(struct plog *pl)
     char *path = plog_path(pl, "leader-epoch-checkpoint"), *tmp = mem_printf("%s.tmp", path);
     enum err e = plog_write_plain(pl, tmp, text, size);
     if (!e) e = fs_rename(pl->fs, tmp, path);
+    pl->epochs_written++;
     mem_free(tmp);
     mem_free(path);
     mem_free(text);
@@ -89,7 +90,7 @@ void plog_add_segment(struct plog *pl, struct segment *seg)
     pl->segments[pl->segment_count++] = seg;
 }
 
-static void mark_indexes_bad(struct plog *pl, struct segment *seg)
+void mark_indexes_bad(struct plog *pl, struct segment *seg)
 {
     pthread_mutex_lock(&pl->lock);
     atomic_store_explicit(&seg->index_misled, false, memory_order_relaxed);
@@ -136,6 +137,71 @@ enum err segment_ensure_open(struct plog *pl, struct segment *seg)
     return e;
 }
 
+/* A closed segment does not change, so a reader opens its files aside and lends them to the log, without keeping the
+ * writers waiting.  *done = false: it takes the writer role after all. */
+static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t generation, bool *done)
+{
+    struct segment aside = {.base_offset = seg->base_offset};
+    pthread_mutex_lock(&pl->lock);
+    bool closed = seg != active_segment(pl) && generation == pl->generation;
+    bool untouched = !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad;
+    aside.size = seg->size;
+    pthread_mutex_unlock(&pl->lock);
+    *done = false;
+    if (!closed || !untouched || atomic_load_explicit(&seg->index_misled, memory_order_relaxed)) return OK;
+
+    enum err e = segment_open_log(&aside, pl->fs, pl->dir);
+    if (!e) e = segment_open_indexes(&aside, pl->fs, pl->dir);
+    pthread_mutex_lock(&pl->lock);
+    untouched = !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad;
+    if (!e && !aside.indexes_bad && untouched && generation == pl->generation) {
+        seg->log = aside.log;
+        seg->offsets = aside.offsets;
+        seg->times = aside.times;
+        seg->max_time = aside.max_time;
+        seg->max_time_known = true;
+        aside.log = aside.offsets.file = aside.times.file = NULL;
+        *done = true;
+    }
+    pthread_mutex_unlock(&pl->lock);
+    segment_close_files(&aside);
+    return e;
+}
+
+enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation)
+{
+    bool done;
+    enum err e = open_aside(pl, seg, generation, &done);
+    if (e || done) return e;
+    exclusive_begin(pl);
+    e = segment_ensure_open(pl, seg);
+    exclusive_end(pl);
+    return e;
+}
+
+enum err plog_load_max_time(struct plog *pl, struct segment *seg)
+{
+    pthread_mutex_lock(&pl->lock);
+    bool known = seg->max_time_known, bad = seg->indexes_bad;
+    pthread_mutex_unlock(&pl->lock);
+    if (known) return OK;
+    if (bad) return ERR_CORRUPT;
+    struct index times;
+    char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_TIMES);
+    enum err e = index_open(&times, pl->fs, path, INDEX_TIMES);
+    mem_free(path);
+    struct max_time max_time = MAX_TIME_NONE;
+    if (!e && index_count(&times) > 0)
+        max_time = (struct max_time){times.last.key, seg->base_offset + times.last.value};
+    index_close(&times);
+    if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    if (!seg->max_time_known) seg->max_time = max_time;
+    seg->max_time_known = true;
+    pthread_mutex_unlock(&pl->lock);
+    return OK;
+}
+
 /* No more will come for the segment: its time index gets the largest timestamp, both indexes go to their files.  If
  * that fails the entries stay in memory, and the next flush tries again. */
 static void segment_end_writing(struct plog *pl, struct segment *seg)
@@ -157,7 +223,8 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     struct segment *old = active_segment(pl), *seg = segment_new(base_offset);
     ASSERT(old->base_offset < base_offset);
     char *path = segment_path(pl->dir, base_offset, SEGMENT_SNAPSHOT);
-    enum err e = segment_create(seg, pl->fs, pl->dir);
+    enum err e = segment_ensure_open(pl, old); /* its time index gets a last entry */
+    if (!e) e = segment_create(seg, pl->fs, pl->dir);
     if (!e) e = plog_write_plain(pl, path, snapshot, snapshot_size);
     mem_free(path);
     if (e) {
@@ -167,10 +234,11 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
         return e;
     }
     segment_end_writing(pl, old);
-    seg->snapshot_unsynced = seg->unsynced = true;
+    seg->snapshot_unsynced = true;
     seg->created_ms = seg->modified_ms = clock_wall_ms(pl->clock);
     pthread_mutex_lock(&pl->lock);
     seg->jitter_ms = plog_next_jitter(pl);
+    old->unsynced |= old->indexes_unsynced;
     plog_add_segment(pl, seg);
     pl->snapshot_offset = base_offset;
     pl->written_behind = 0;

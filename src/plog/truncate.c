@@ -22,17 +22,22 @@ static enum err remove_newest(struct plog *pl)
     return e;
 }
 
-/* The largest timestamp of a segment that has been cut: the time index's last entry, or a batch behind it. */
-static enum err max_time_anew(struct segment *seg, struct max_time *out)
+/* What is known of the timestamps of a segment that has been cut, and is written to from now on: those of its first
+ * batch, and the largest: the time index's last entry, or of a batch behind it. */
+static enum err times_anew(struct segment *seg, struct max_time *out, int64_t *first)
 {
     *out = MAX_TIME_NONE;
+    *first = SEGMENT_TIME_NONE;
     if (index_count(&seg->times) > 0)
         *out = (struct max_time){seg->times.last.key, seg->base_offset + seg->times.last.value};
     struct scan sc;
     struct batch_info b;
     enum err e;
-    scan_init(&sc, seg->log, index_count(&seg->offsets) ? seg->offsets.last.value : 0, seg->size, false);
-    while (!(e = scan_header(&sc, &b)))
+    scan_init(&sc, seg->log, 0, seg->size, false);
+    e = scan_header(&sc, &b);
+    if (!e) *first = b.max_timestamp;
+    sc.pos = index_count(&seg->offsets) ? seg->offsets.last.value : 0;
+    while (!e && !(e = scan_header(&sc, &b)))
         if (b.max_timestamp > out->timestamp) *out = (struct max_time){b.max_timestamp, batch_last_offset(&b)};
     scan_fini(&sc);
     return e == ERR_NOT_FOUND ? OK : e;
@@ -58,12 +63,13 @@ static enum err cut_files(struct plog *pl, struct segment *seg, int64_t pos, int
     seg->txns = txns;
     pthread_mutex_unlock(&pl->lock);
     struct max_time max_time = MAX_TIME_NONE;
-    if (!e) e = max_time_anew(seg, &max_time);
+    int64_t first_timestamp = SEGMENT_TIME_NONE;
+    if (!e) e = times_anew(seg, &max_time, &first_timestamp);
     pthread_mutex_lock(&pl->lock);
     seg->max_time = max_time;
     seg->max_time_known = true;
     seg->bytes_unindexed = pos - (index_count(&seg->offsets) ? seg->offsets.last.value : 0);
-    if (pos == 0) seg->first_timestamp = SEGMENT_TIME_NONE;
+    seg->first_timestamp = first_timestamp;
     pthread_mutex_unlock(&pl->lock);
     return e;
 }
@@ -117,7 +123,7 @@ static enum err cut_to(struct plog *pl, int64_t offset)
     lower_end(pl, end);
     pl->size -= seg->size - found.pos;
     seg->size = found.pos;
-    seg->unsynced = true;
+    seg->unsynced = seg->indexes_unsynced = true;
     pthread_mutex_unlock(&pl->lock);
     while (pl->segment_count > at + 1)
         if ((e = remove_newest(pl)) != OK) return e;

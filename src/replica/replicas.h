@@ -24,6 +24,9 @@ struct topic_settings {
     int32_t max_message_bytes;
     int32_t min_insync_replicas;
     int64_t timestamp_before_max_ms, timestamp_after_max_ms;
+    bool keep_codec;       /* compression.type=producer; else: */
+    enum codec codec;
+    int compression_level;
 };
 
 /* One topic's replicas here.  Good for one turn of a loop, as everything the lookups give. */

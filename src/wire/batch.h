@@ -84,6 +84,7 @@ void batch_set_append_time(uint8_t *data, size_t size, int64_t time_ms);
 
 struct batch_rules {
     int32_t size_max; /* max.message.bytes */
+    bool look_inside;          /* the batch is to be packed anew: its records must be sound */
     bool compacted;   /* every record needs a key */
     bool log_append_time;
     int64_t now_ms;
@@ -111,6 +112,11 @@ struct batch_verdict {
  * with a new CRC, as Kafka does: a lie there would spoil the time index. */
 void batch_check(struct batch_verdict *out, struct batch_info *info, uint8_t *data, size_t size,
                  const struct batch_rules *rules, struct arena *arena);
+
+/* Writes the checked batch anew, in another codec, into an empty writer (compression.type).  Nothing else of it changes
+ * but size, attributes and CRC.  ERR_CORRUPT: it cannot be decompressed; ERR_TOO_BIG: past `decompressed_max`. */
+MUST_USE enum err batch_recompress(struct writer *out, const uint8_t *data, const struct batch_info *info,
+                                   enum codec codec, int level, size_t decompressed_max);
 
 /* ---- Records */
 

@@ -284,6 +284,60 @@ static void the_nodes_of_a_real_kafka_cluster_are_loaded(void **state)
     assert_true(o.producer_id_start == 2000);
 }
 
+/* Dies after each number of changes in turn; the next controller must find the topic whole or not at all. */
+static void a_topic_survives_a_crash_between_any_two_changes_of_its_making_whole_or_not_at_all(void **state)
+{
+    struct cluster *cl = *state;
+    bool made_at_once = false;
+    for (int changes = 0; !made_at_once; changes++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%d", changes);
+        coord_memory_expire_after(cl->w->memory, coord_session_id(cl->w->c), changes);
+        made_at_once = create_topic(cl, name, 5000, 1).kerr == KERR_NONE;
+        stop_and_reconnect(cl);
+        register_broker(cl->w, 1, NULL);
+        cl->told_count = 0;
+        cluster_start(cl);
+        settle(cl->w);
+        assert_int_equal(controller_state(cl->c), CONTROLLER_ACTIVE);
+        struct controller_topic t;
+        bool there = controller_find_topic(cl->c, str_of(name), &t);
+        assert_int_equal(there, changes > 0);
+        if (!there) continue;
+        assert_int_equal(t.partition_count, 5000);
+        char path[64];
+        snprintf(path, sizeof path, "/brokers/topics/%s/partitions", name);
+        struct answer a = call_children(cl->w, path, COORD_NO_WATCH);
+        assert_int_equal(a.r.child_count, 5000);
+        for (int i = 0; i < 5000; i++) assert_int_equal(t.partitions[i].leader, 1);
+        snprintf(path, sizeof path, "/brokers/topics/%s/partitions/4999/state", name);
+        assert_int_equal(call_exists(cl->w, path, COORD_NO_WATCH).r.err, OK);
+        assert_int_equal(delete_topic(cl, name).kerr, KERR_NONE);
+    }
+}
+
+static void a_deletion_survives_a_crash_between_any_two_of_its_changes(void **state)
+{
+    struct cluster *cl = *state;
+    bool deleted_at_once = false;
+    for (int changes = 0; !deleted_at_once; changes++) {
+        if (!controller_topic_count(cl->c)) create_topic(cl, "t", 5000, 1);
+        coord_memory_expire_after(cl->w->memory, coord_session_id(cl->w->c), changes);
+        deleted_at_once = delete_topic(cl, "t").kerr == KERR_NONE;
+        stop_and_reconnect(cl);
+        register_broker(cl->w, 1, NULL);
+        cl->told_count = 0;
+        cluster_start(cl);
+        settle(cl->w);
+        settle(cl->w);
+        assert_int_equal(controller_topic_count(cl->c), changes == 0);
+        static const char *const nodes[] = {"/brokers/topics/t", "/config/topics/t"};
+        for (size_t i = 0; i < ARRAY_COUNT(nodes); i++)
+            assert_int_equal(call_exists(cl->w, nodes[i], COORD_NO_WATCH).r.err, changes == 0 ? OK : ERR_NOT_FOUND);
+        assert_int_equal(call_exists(cl->w, "/admin/delete_topics/t", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    }
+}
+
 static void a_malformed_node_keeps_it_out_of_office_and_is_named(void **state)
 {
     struct cluster *cl = *state;
@@ -329,6 +383,8 @@ int main(void)
         TEST(a_controller_that_is_there_before_its_broker_waits_for_it),
         TEST(partitions_whose_state_was_never_written_get_one),
         TEST(the_nodes_of_a_real_kafka_cluster_are_loaded),
+        TEST(a_topic_survives_a_crash_between_any_two_changes_of_its_making_whole_or_not_at_all),
+        TEST(a_deletion_survives_a_crash_between_any_two_of_its_changes),
         TEST(a_malformed_node_keeps_it_out_of_office_and_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

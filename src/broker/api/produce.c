@@ -21,17 +21,21 @@ struct produce_part {
     struct produce *produce;
     struct partition *p; /* a reference; NULL when refused before */
     partition_response *out;
+    bool repack; /* compression.type: into this codec, on a worker, before it is appended */
+    enum codec codec;
+    int level, size_max;
+    struct buf *packed;
     bool appended;
 };
 
 struct produce {
     struct request *rq;
-    enum { PRODUCE_CHECK, PRODUCE_APPEND, PRODUCE_FLUSH, PRODUCE_REPLICATE } stage;
+    enum { PRODUCE_CHECK, PRODUCE_PACK, PRODUCE_APPEND, PRODUCE_FLUSH, PRODUCE_REPLICATE } stage;
     int16_t acks;
     struct produce_part *parts;
     int32_t count;
     _Atomic int32_t appends_pending; /* one more while they are being started */
-    bool waiting;
+    bool any_repack, waiting;
 };
 
 /* ---- Answers */
@@ -119,6 +123,7 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
     const struct topic_settings *settings = topic_settings(topic);
     const struct batch_rules rules = {
         .size_max = settings->max_message_bytes,
+        .look_inside = !settings->keep_codec,
         .compacted = settings->log.cleanup_compact,
         .log_append_time = settings->log.log_append_time,
         .now_ms = clock_wall_ms(rq->broker->clock),
@@ -146,6 +151,11 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
         return;
     }
     a->buf = rq->frame;
+    part->repack = !settings->keep_codec && settings->codec != batch_codec(&a->info);
+    part->codec = settings->codec;
+    part->level = settings->compression_level;
+    part->size_max = settings->max_message_bytes;
+    part->produce->any_repack |= part->repack;
     a->origin = APPEND_CLIENT;
     a->leader_epoch = atomic_load(&part->p->leader_epoch);
     a->now_ms = rules.now_ms;
@@ -167,6 +177,35 @@ static void produce_check(struct request *rq, struct produce *p)
                 part_fail(part, KERR_INVALID_REQUIRED_ACKS, NULL);
 }
 
+/* ---- compression.type */
+
+static void part_repack(struct request *rq, struct produce_part *part)
+{
+    struct append *a = &part->append;
+    struct writer w;
+    writer_init(&w, rq->broker->bufs);
+    enum err e = batch_recompress(&w, a->data, &a->info, part->codec, part->level, DECOMPRESSED_BYTES_MAX);
+    if (!e) e = batch_parse_header(&a->info, w.buf->data, part->size_max);
+    if (e) {
+        bool too_big = e == ERR_TOO_BIG || (e == ERR_CORRUPT && w.size > (size_t)part->size_max);
+        part_fail(part, too_big ? KERR_MESSAGE_TOO_LARGE : KERR_INVALID_RECORD, NULL);
+    } else {
+        part->packed = buf_ref(w.buf);
+        a->buf = part->packed;
+        a->data = part->packed->data;
+        a->size = (size_t)a->info.size;
+    }
+    writer_fini(&w);
+}
+
+/* On a worker. */
+static void produce_repack(struct request *rq)
+{
+    struct produce *p = rq->op;
+    for (int32_t i = 0; i < p->count; i++)
+        if (p->parts[i].repack) part_repack(rq, &p->parts[i]);
+}
+
 /* ---- Appending */
 
 static void append_done(struct append *a)
@@ -180,7 +219,7 @@ static void produce_start_appends(struct produce *p)
     atomic_init(&p->appends_pending, 1);
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
-        if (!part->p) continue;
+        if (!part->p || part->out->error_code) continue;
         part->append.done = append_done;
         atomic_fetch_add(&p->appends_pending, 1);
         plog_append(part->p->pl, &part->append);
@@ -191,7 +230,7 @@ static void produce_collect_appends(struct produce *p)
 {
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
-        if (!part->p) continue;
+        if (!part->p || part->out->error_code) continue;
         const struct append *a = &part->append;
         /* A duplicate was written before: the client learns where. */
         if (a->kerr && a->kerr != KERR_DUPLICATE_SEQUENCE_NUMBER) {
@@ -304,6 +343,7 @@ static enum step produce_finish(struct request *rq, struct produce *p)
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         failed |= part->out->error_code != KERR_NONE;
+        buf_unref(part->packed);
         if (!part->p) continue;
         partition_unwait(part->p, &part->waiter);
         partition_unref(part->p);
@@ -321,8 +361,17 @@ enum step produce_handle(struct request *rq)
     case PRODUCE_CHECK: /* per partition: exists, led here, well-formed, allowed */
         produce_prepare(rq, p);
         produce_check(rq, p);
+        p->stage = PRODUCE_PACK;
+        if (p->any_repack) {
+            conn_hold(rq->conn); /* what this producer sent behind it must not overtake it */
+            request_offload(rq, produce_repack);
+            return WAIT;
+        }
+        FALLTHROUGH;
+    case PRODUCE_PACK: /* woken when the batches are in the codecs that their topics want */
         p->stage = PRODUCE_APPEND;
         produce_start_appends(p); /* queued at each partition; uncontended ones are written when this returns */
+        if (p->any_repack) conn_resume(rq->conn);
         if (atomic_fetch_sub(&p->appends_pending, 1) > 1) return WAIT;
         FALLTHROUGH;
     case PRODUCE_APPEND: /* woken when the last append is complete */

@@ -1,0 +1,213 @@
+/* flush.c: what must reach the disk, and when the recovery point may follow.  Everything here runs on workers.
+ *
+ * THE ORDER OF WRITES AND SYNCS.  An append is written, and published, without a sync.  A roll makes the new segment's
+ * files and writes the producer snapshot of its start, without a sync.  A flush syncs, from the oldest segment that may
+ * not be on the disk, the log, the transaction index and the snapshot of its start, and of closed segments the indexes,
+ * after writing the entries that are still in memory; then leader-epoch-checkpoint when it changed; then the directory
+ * when files were made in it; and only then moves the recovery point.  So after a crash nothing below the recovery
+ * point needs to be looked at, but for the segment that holds it, which recovery reads whole.  A close counts the
+ * active segment as closed. */
+#include "plog/plog_internal.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "plog/checkpoint.h"
+
+/* What a flush works on, taken with the writer role held. */
+struct flush {
+    struct segment **segments;  /* references, oldest first */
+    size_t count, closed_count; /* the closed ones come first; the active one may follow */
+    int64_t end;                /* where the recovery point goes */
+    uint32_t generation, files_made, epochs_written;
+    bool closing, epochs, dir, parent;
+    struct file **files; /* references on what is to be synced */
+    size_t file_count, file_cap;
+};
+
+/* Writes the entries that are still in memory. */
+static enum err flush_index_tails(struct plog *pl, struct segment *seg)
+{
+    enum err e = segment_ensure_open(pl, seg);
+    if (!e) e = index_write(&seg->offsets);
+    if (!e) e = index_write(&seg->times);
+    if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    index_wrote(&seg->offsets);
+    index_wrote(&seg->times);
+    pthread_mutex_unlock(&pl->lock);
+    return OK;
+}
+
+static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
+{
+    enum err e = OK;
+    exclusive_begin(pl);
+    size_t end = pl->segment_count, active = end - 1, first = active;
+    if (!with_active || !active_segment(pl)->unsynced) end--;
+    while (first > 0 && pl->segments[first - 1]->unsynced) first--;
+    fl->segments = mem_zalloc(end - first + 1, sizeof(struct segment *));
+    for (size_t i = first; i < end && !e; i++) {
+        bool closed = i < active || pl->closing;
+        e = closed ? flush_index_tails(pl, pl->segments[i]) : segment_ensure_open(pl, pl->segments[i]);
+        if (!e) fl->segments[fl->count++] = segment_ref(pl->segments[i]);
+    }
+    fl->closed_count = active - first;
+    fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
+    fl->closing = pl->closing;
+    fl->epochs = fl->count > 0 && pl->epochs_written != pl->epochs_synced;
+    fl->epochs_written = pl->epochs_written;
+    fl->generation = pl->generation;
+    fl->files_made = pl->files_made;
+    fl->dir = fl->count > 0 && (fl->epochs || pl->files_made != pl->files_synced);
+    fl->parent = fl->count > 0 && pl->parent_unsynced;
+    exclusive_end(pl);
+    return e;
+}
+
+/* ---- Syncing */
+
+static void flush_add(struct flush *fl, struct file *f)
+{
+    fl->files = mem_grow(fl->files, &fl->file_cap, fl->file_count + 1, sizeof(struct file *));
+    fl->files[fl->file_count++] = f;
+}
+
+/* A small file that was written some time ago, by its path, which is freed; one that is not there is no error. */
+static enum err flush_add_path(struct flush *fl, struct plog *pl, char *path)
+{
+    struct file *f;
+    enum err e = fs_open(pl->fs, path, FS_READ | FS_WRITE, &f);
+    mem_free(path);
+    if (!e) flush_add(fl, f);
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
+static enum err flush_add_segment(struct flush *fl, struct plog *pl, struct segment *seg, bool with_indexes)
+{
+    pthread_mutex_lock(&pl->lock);
+    flush_add(fl, file_ref(seg->log));
+    /* Of the active segment recovery makes the indexes anew.  Empty ones have nothing to sync but their being there,
+     * which is the directory's. */
+    if (with_indexes && seg->offsets.written) flush_add(fl, file_ref(seg->offsets.file));
+    if (with_indexes && seg->times.written) flush_add(fl, file_ref(seg->times.file));
+    if (seg->txns.file) flush_add(fl, file_ref(seg->txns.file));
+    bool snapshot = seg->snapshot_unsynced;
+    pthread_mutex_unlock(&pl->lock);
+    return snapshot ? flush_add_path(fl, pl, segment_path(pl->dir, seg->base_offset, SEGMENT_SNAPSHOT)) : OK;
+}
+
+static enum err flush_add_files(struct flush *fl, struct plog *pl)
+{
+    enum err e = OK;
+    for (size_t i = 0; i < fl->count && !e; i++)
+        e = flush_add_segment(fl, pl, fl->segments[i], i < fl->closed_count || fl->closing);
+    if (!e && fl->closing && fl->count > 0)
+        e = flush_add_path(fl, pl, segment_path(pl->dir, fl->end, SEGMENT_SNAPSHOT));
+    if (!e && fl->epochs) e = flush_add_path(fl, pl, plog_path(pl, "leader-epoch-checkpoint"));
+    if (!e && fl->parent) e = flush_add_path(fl, pl, plog_path(pl, PARTITION_METADATA));
+    return e;
+}
+
+static enum err sync_files(const struct flush *fl)
+{
+    /* With space allocated for all of them, one commit of the file system's journal serves them all. */
+    for (size_t i = 0; i < fl->file_count && fl->file_count > 1; i++) file_write_behind(fl->files[i], 0, 0);
+    enum err e = OK;
+    for (size_t i = 0; i < fl->file_count && !e; i++) e = file_sync(fl->files[i]);
+    return e;
+}
+
+static enum err sync_dirs(const struct flush *fl, struct plog *pl)
+{
+    enum err e = fl->dir ? fs_sync_dir(pl->fs, pl->dir) : OK;
+    if (e || !fl->parent) return e;
+    char *parent = mem_strdup(pl->dir), *slash = strrchr(parent, '/');
+    if (slash && slash != parent) {
+        *slash = '\0';
+        e = fs_sync_dir(pl->fs, parent);
+    }
+    mem_free(parent);
+    return e;
+}
+
+/* What was appended, rolled or cut meanwhile is not covered. */
+static void flush_end(const struct flush *fl, struct plog *pl)
+{
+    exclusive_begin(pl);
+    pthread_mutex_lock(&pl->lock);
+    bool all = fl->end == plog_end(pl);
+    if (fl->generation == pl->generation) {
+        for (size_t i = 0; i < fl->count; i++) {
+            struct segment *seg = fl->segments[i];
+            bool closed = i < fl->closed_count || fl->closing;
+            seg->snapshot_unsynced = false;
+            if (closed || all) seg->unsynced = false;
+            if (closed) seg->indexes_unsynced = false;
+        }
+        int64_t known = atomic_load_explicit(&pl->recovery_point, memory_order_relaxed);
+        atomic_store_explicit(&pl->recovery_point, MAX(known, fl->end), memory_order_release);
+        if (fl->dir) pl->files_synced = fl->files_made;
+        if (fl->epochs) pl->epochs_synced = fl->epochs_written;
+        if (fl->parent) pl->parent_unsynced = false;
+        if (all) pl->written_behind = active_segment(pl)->size;
+    }
+    pthread_mutex_unlock(&pl->lock);
+    exclusive_end(pl);
+}
+
+static void flush_fini(struct flush *fl)
+{
+    for (size_t i = 0; i < fl->file_count; i++) file_unref(fl->files[i]);
+    for (size_t i = 0; i < fl->count; i++) segment_unref(fl->segments[i]);
+    mem_free(fl->files);
+    mem_free(fl->segments);
+}
+
+enum err plog_flush_segments(struct plog *pl, bool with_active)
+{
+    struct flush fl = {.segments = NULL};
+    enum err e = flush_begin(&fl, pl, with_active);
+    if (!e) e = flush_add_files(&fl, pl);
+    if (!e) e = sync_files(&fl);
+    if (!e) e = sync_dirs(&fl, pl);
+    if (!e) flush_end(&fl, pl);
+    flush_fini(&fl);
+    return e && !plog_error_passes(e) ? plog_fail(pl, e) : e;
+}
+
+enum err plog_flush(struct plog *pl)
+{
+    enum err e = plog_flush_segments(pl, true);
+    if (!e) atomic_store_explicit(&pl->last_flush_ms, clock_wall_ms(pl->clock), memory_order_relaxed);
+    return e;
+}
+
+bool plog_flush_due(struct plog *pl, int64_t now_ms)
+{
+    int64_t unflushed = plog_end(pl) - plog_recovery_point(pl);
+    if (unflushed <= 0) return false;
+    if (unflushed >= atomic_load_explicit(&pl->flush_messages, memory_order_relaxed)) return true;
+    int64_t flush_ms = atomic_load_explicit(&pl->flush_ms, memory_order_relaxed);
+    return flush_ms != INT64_MAX && now_ms - atomic_load_explicit(&pl->last_flush_ms, memory_order_relaxed) >= flush_ms;
+}
+
+enum err plog_work(struct plog *pl)
+{
+    exclusive_begin(pl);
+    pthread_mutex_lock(&pl->lock);
+    struct segment *seg = segment_ref(active_segment(pl));
+    int64_t from = pl->written_behind, to = seg->size;
+    pl->written_behind = to;
+    pthread_mutex_unlock(&pl->lock);
+    bool closed = has_closed_unsynced(pl);
+    exclusive_end(pl);
+
+    if (seg->log && to > from) file_write_behind(seg->log, from, to - from);
+    segment_unref(seg);
+    enum err e = closed ? plog_flush_segments(pl, false) : OK;
+    pthread_mutex_lock(&pl->lock);
+    pl->work_wanted = false; /* what came up meanwhile, the next append tells */
+    pthread_mutex_unlock(&pl->lock);
+    return e;
+}
