@@ -244,6 +244,7 @@ def test_dynamic_configs_survive_a_restart(fresh_broker, topic_name):
     broker.stop()
     broker.start()
     with broker.connect() as c:
+        c.await_topic(topic_name, 1)
         await_value(c, TOPIC, topic_name, "flush.ms", "10")
         await_value(c, TOPIC, topic_name, "retention.ms", "4444")
         await_value(c, BROKER, me, "log.cleaner.backoff.ms", "17000")
