@@ -26,7 +26,16 @@ class JavaTools:
         classpath = f"{BUILD}/interop/java:{BUILD}/kafka-{version}/libs/*"
         logging = ["-Dlog4j2.level=WARN", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         self.process = subprocess.Popen(
-            ["java", "-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *logging, "-cp", classpath, "ToolServer"],
+            [
+                "java",
+                "-Xmx512M",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                *logging,
+                "-cp",
+                classpath,
+                "ToolServer",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -84,7 +84,13 @@ class Confluent:
 
         for i in range(count):
             producer.produce(
-                topic, value(i), key(i), partition=0, timestamp=FIRST_TIMESTAMP + i, headers=headers(i), on_delivery=note(i)
+                topic,
+                value(i),
+                key(i),
+                partition=0,
+                timestamp=FIRST_TIMESTAMP + i,
+                headers=headers(i),
+                on_delivery=note(i),
             )
             if i % 1000 == 0:
                 producer.poll(0)
@@ -121,7 +127,9 @@ class KafkaPython:
         )
         try:
             sent = [
-                producer.send(topic, value(i), key(i), headers(i, nulls=False), partition=0, timestamp_ms=FIRST_TIMESTAMP + i)
+                producer.send(
+                    topic, value(i), key(i), headers(i, nulls=False), partition=0, timestamp_ms=FIRST_TIMESTAMP + i
+                )
                 for i in range(count)
             ]
             producer.flush(PATIENCE_SECONDS)
@@ -169,7 +177,8 @@ class AioKafka:
             await producer.start()
             try:
                 sent = [
-                    await producer.send(topic, value(i), key(i), 0, FIRST_TIMESTAMP + i, headers(i)) for i in range(count)
+                    await producer.send(topic, value(i), key(i), 0, FIRST_TIMESTAMP + i, headers(i))
+                    for i in range(count)
                 ]
                 assert [(await future).offset for future in sent] == list(range(count))
             finally:

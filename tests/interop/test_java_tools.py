@@ -62,7 +62,9 @@ def test_console_keys_headers_and_codecs(tool, topic):
         )
         written += rows
     properties = [f"print.{what}=true" for what in ("key", "headers", "value")]
-    got = consume(tool, topic, len(written), *("--offset", "earliest"), *[w for p in properties for w in ("--property", p)])
+    got = consume(
+        tool, topic, len(written), *("--offset", "earliest"), *[w for p in properties for w in ("--property", p)]
+    )
     assert got == written
 
 
@@ -90,7 +92,10 @@ def base64_id(conn, topic):
 
 
 def test_topic_creation_with_the_broker_s_defaults_and_a_manual_assignment(tool, conn, topic_name):
-    one, two = f"{topic_name}-1".replace("_", "-").replace(".", "-"), f"{topic_name}-2".replace("_", "-").replace(".", "-")
+    one, two = (
+        f"{topic_name}-1".replace("_", "-").replace(".", "-"),
+        f"{topic_name}-2".replace("_", "-").replace(".", "-"),
+    )
     tool("TopicCommand", "--create", "--topic", one)
     conn.await_topic(one, 1)
     node = conn.metadata().Brokers[0].NodeId
@@ -119,7 +124,10 @@ def test_configs_of_brokers(tool, conn):
 
     def described():
         text = tool(*one, "--describe")
-        return "DYNAMIC_BROKER_CONFIG:log.cleaner.backoff.ms=16001" in text and "BROKER_CONFIG:log.cleaner.backoff.ms=16002" in text
+        return (
+            "DYNAMIC_BROKER_CONFIG:log.cleaner.backoff.ms=16001" in text
+            and "BROKER_CONFIG:log.cleaner.backoff.ms=16002" in text
+        )
 
     wait_until(described, 30, "both values are described")
     assert "log.cleaner.backoff.ms=16001" in tool(*one, "--describe", "--all")
@@ -162,7 +170,9 @@ def test_log_dirs(tool, conn, broker, topic):
     (node,) = found["brokers"]
     (directory,) = node["logDirs"]
     assert directory["logDir"] == str(broker.log_dir) and directory["error"] is None
-    assert directory["partitions"] == [{"partition": f"{topic}-0", "size": len(data), "offsetLag": 0, "isFuture": False}]
+    assert directory["partitions"] == [
+        {"partition": f"{topic}-0", "size": len(data), "offsetLag": 0, "isFuture": False}
+    ]
 
 
 def test_producer_performance(java, broker, conn, topic):

@@ -40,7 +40,12 @@ def test_null_and_empty_as_json(kcat, conn, topic):
     conn.produce(topic, 0, build(records, timestamp=1700000000000))
     lines = kcat("-C", "-t", topic, "-p", 0, "-o", "beginning", "-e", "-q", "-J").decode().splitlines()
     got = [json.loads(line) for line in lines]
-    assert [(m["offset"], m["key"], m["payload"]) for m in got] == [(0, None, None), (1, "", ""), (2, "k", None), (3, None, "v")]
+    assert [(m["offset"], m["key"], m["payload"]) for m in got] == [
+        (0, None, None),
+        (1, "", ""),
+        (2, "k", None),
+        (3, None, "v"),
+    ]
     assert {m["ts"] for m in got} == {1700000000000} and got[3]["headers"] in (["n", None], {"n": None})
 
 

@@ -93,5 +93,13 @@ def test_kafkajs_in_a_group(broker, conn, written):
         pytest.skip("this broker coordinates no groups yet")
     topic = topic_of("kafkajs", "gzip")
     assert topic in written
-    command = ["node", str(BUILD / "interop/node/kafkajs_records.js"), broker.bootstrap, "read-group", str(FEW), "-", topic]
+    command = [
+        "node",
+        str(BUILD / "interop/node/kafkajs_records.js"),
+        broker.bootstrap,
+        "read-group",
+        str(FEW),
+        "-",
+        topic,
+    ]
     run_program(command)

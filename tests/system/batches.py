@@ -1,7 +1,7 @@
 """Record batches of format 2: built (also wrongly, on purpose) and read back, for the tests of the raw client.
 
-    data = build([Record(b"key", b"value")], codec="lz4")
-    for batch in read(data): batch.base_offset, batch.records
+data = build([Record(b"key", b"value")], codec="lz4")
+for batch in read(data): batch.base_offset, batch.records
 """
 
 import gzip
@@ -199,7 +199,9 @@ def records_of(data):
 
 
 def _read_batch(data):
-    (base, _, epoch, magic, crc, attributes, last, first_time, max_time, pid, pepoch, seq, count) = HEADER.unpack_from(data)
+    (base, _, epoch, magic, crc, attributes, last, first_time, max_time, pid, pepoch, seq, count) = HEADER.unpack_from(
+        data
+    )
     if magic != 2:
         raise DecodeError(f"magic {magic}")
     reader = Reader(decompress(CODECS[attributes & 7], bytes(data[HEADER_SIZE:])))
@@ -212,7 +214,9 @@ def _read_batch(data):
     if reader.left:
         raise DecodeError(f"{reader.left} bytes behind the last record")
     crc_ok = crc32c.crc32c(bytes(data[21:])) == crc
-    return Batch(base, epoch, crc_ok, attributes, last, first_time, max_time, pid, pepoch, seq, count, records, len(data))
+    return Batch(
+        base, epoch, crc_ok, attributes, last, first_time, max_time, pid, pepoch, seq, count, records, len(data)
+    )
 
 
 def _read_record(reader, base_offset, base_time):

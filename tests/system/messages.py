@@ -255,7 +255,9 @@ class Message:
     def _decode_value(self, reader, field, version, compact):
         if field.is_array:
             count = self._decode_length(reader, field, version, ">i", compact)
-            return None if count is None else [self._decode_element(reader, field, version, compact) for _ in range(count)]
+            return (
+                None if count is None else [self._decode_element(reader, field, version, compact) for _ in range(count)]
+            )
         if self._is_struct(field) and version in field.nullable and reader.fixed(">b") < 0:
             return None
         return self._decode_element(reader, field, version, compact)

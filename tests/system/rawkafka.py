@@ -1,8 +1,8 @@
 """A client without comfort: one TCP connection, one request at a time or several, every field in the test's hand.
 
-    with Connection(broker.address) as c:
-        c.call("Metadata", Topics=None).Topics
-        c.produce("topic", 0, build([Record(b"k", b"v")])).ErrorCode
+with Connection(broker.address) as c:
+    c.call("Metadata", Topics=None).Topics
+    c.produce("topic", 0, build([Record(b"k", b"v")])).ErrorCode
 """
 
 import enum

@@ -71,7 +71,10 @@ class TestDescribe:
         assert expected <= set(describe(conn, TOPIC, topic))
 
     def test_only_the_keys_asked_for_and_unknown_ones_not_at_all(self, conn, topic):
-        assert set(describe(conn, TOPIC, topic, ["retention.ms", "flush.ms", "no.such.key"])) == {"retention.ms", "flush.ms"}
+        assert set(describe(conn, TOPIC, topic, ["retention.ms", "flush.ms", "no.such.key"])) == {
+            "retention.ms",
+            "flush.ms",
+        }
 
     def test_a_topic_value_from_the_broker_s_configuration(self, conn, topic):
         row = describe(conn, TOPIC, topic, ["retention.ms"], synonyms=True)["retention.ms"]
@@ -241,6 +244,7 @@ def test_dynamic_configs_survive_a_restart(fresh_broker, topic_name):
     broker.stop()
     broker.start()
     with broker.connect() as c:
+        c.await_topic(topic_name, 1)
         await_value(c, TOPIC, topic_name, "flush.ms", "10")
         await_value(c, TOPIC, topic_name, "retention.ms", "4444")
         await_value(c, BROKER, me, "log.cleaner.backoff.ms", "17000")

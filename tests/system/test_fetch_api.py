@@ -92,7 +92,11 @@ class TestLimits:
     @pytest.mark.parametrize("limit", [0, 1, 61, 500])
     def test_the_first_batch_comes_whole_whatever_the_limits(self, conn, topic, limit):
         fill(conn, topic, 3, 5000)
-        for limits in ({"partition_max_bytes": limit}, {"max_bytes": limit}, {"partition_max_bytes": limit, "max_bytes": limit}):
+        for limits in (
+            {"partition_max_bytes": limit},
+            {"max_bytes": limit},
+            {"partition_max_bytes": limit, "max_bytes": limit},
+        ):
             got = batches.read(conn.fetch(topic, 0, 1, **limits).Records)
             assert got and got[0].base_offset == 1 and got[0].crc_ok
 
@@ -107,7 +111,9 @@ class TestLimits:
         for partition in (1, 2):
             fill(conn, topic_name, 1, 5000, partition)
         parts = [{"Partition": p, "FetchOffset": 0, "PartitionMaxBytes": 100} for p in range(3)]
-        answer = conn.call("Fetch", 12, MaxWaitMs=0, MinBytes=1, MaxBytes=100, Topics=[{"Topic": topic_name, "Partitions": parts}])
+        answer = conn.call(
+            "Fetch", 12, MaxWaitMs=0, MinBytes=1, MaxBytes=100, Topics=[{"Topic": topic_name, "Partitions": parts}]
+        )
         whole = {p.PartitionIndex: len(batches.read(p.Records or b"")) for p in answer.Responses[0].Partitions}
         assert whole == {0: 0, 1: 1, 2: 0}
 
@@ -116,7 +122,9 @@ class TestLimits:
         for partition in range(4):
             fill(conn, topic_name, 2, 10000, partition)
         parts = [{"Partition": p, "FetchOffset": 0, "PartitionMaxBytes": 1 << 20} for p in range(4)]
-        answer = conn.call("Fetch", 12, MaxWaitMs=0, MinBytes=1, MaxBytes=25000, Topics=[{"Topic": topic_name, "Partitions": parts}])
+        answer = conn.call(
+            "Fetch", 12, MaxWaitMs=0, MinBytes=1, MaxBytes=25000, Topics=[{"Topic": topic_name, "Partitions": parts}]
+        )
         sizes = [len(p.Records or b"") for p in answer.Responses[0].Partitions]
         assert 0 < sum(sizes) <= 25000
 
@@ -155,7 +163,9 @@ class TestWaiting:
         conn.new_topic(topic_name, 20)
         parts = [{"Partition": p, "FetchOffset": 0, "PartitionMaxBytes": 1 << 20} for p in range(20)]
         with broker.connect(timeout=self.WAIT_MS / 2000) as waiter:
-            asked = waiter.send("Fetch", 12, MaxWaitMs=self.WAIT_MS, MinBytes=1, Topics=[{"Topic": topic_name, "Partitions": parts}])
+            asked = waiter.send(
+                "Fetch", 12, MaxWaitMs=self.WAIT_MS, MinBytes=1, Topics=[{"Topic": topic_name, "Partitions": parts}]
+            )
             conn.produce(topic_name, 17, build([Record(value=b"wake")]))
             answer = waiter.receive(asked)
         assert [p.PartitionIndex for p in answer.Responses[0].Partitions if p.Records] == [17]
@@ -198,7 +208,9 @@ class Session:
 
     def got(self, answer):
         assert answer.ErrorCode == Kerr.NONE, Kerr(answer.ErrorCode)
-        return {p.PartitionIndex: len(batches.records_of(p.Records or b"")) for t in answer.Responses for p in t.Partitions}
+        return {
+            p.PartitionIndex: len(batches.records_of(p.Records or b"")) for t in answer.Responses for p in t.Partitions
+        }
 
 
 @pytest.fixture(params=[12, 13], ids=["by name", "by id"])
@@ -225,7 +237,9 @@ class TestSessions:
 
     def test_a_partition_can_be_added(self, session):
         session.fetch({(session.name, 0): 1, (session.name, 1): 1})
-        session.conn.call("CreatePartitions", Topics=[{"Name": session.name, "Count": 4, "Assignments": None}], TimeoutMs=30000)
+        session.conn.call(
+            "CreatePartitions", Topics=[{"Name": session.name, "Count": 4, "Assignments": None}], TimeoutMs=30000
+        )
         session.conn.await_topic(session.name, 4)
         fill(session.conn, session.name, 1, partition=3)
         assert session.got(session.fetch({(session.name, 3): 0})) == {3: 1}
@@ -273,7 +287,13 @@ class TestSessions:
         session.fetch({(session.name, 0): 1, (session.name, 1): 1})
         with broker.connect() as other:
             asked = session.conn.send(
-                "Fetch", session.version, MaxWaitMs=60000, MinBytes=1, SessionId=session.id, SessionEpoch=session.epoch, Topics=[]
+                "Fetch",
+                session.version,
+                MaxWaitMs=60000,
+                MinBytes=1,
+                SessionId=session.id,
+                SessionEpoch=session.epoch,
+                Topics=[],
             )
             fill(other, session.name, 1, partition=2)
             assert session.got(session.conn.receive(asked)) == {2: 1}

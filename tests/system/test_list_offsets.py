@@ -3,6 +3,7 @@
 import pytest
 
 from batches import CODECS, Record, build
+from brokers import wait_until
 from rawkafka import Kerr
 
 BROKER_CONFIG = {"log.retention.ms": "-1"}  # records are dated in 2023
@@ -189,7 +190,7 @@ class TestDeleteRecords:
 
 
 def _await_checkpoint(broker, topic, offset):
-    from brokers import wait_until
-
     path = broker.log_dir / "log-start-offset-checkpoint"
-    wait_until(lambda: path.exists() and f"{topic} 0 {offset}" in path.read_text(), 30, "the log start is in its checkpoint")
+    wait_until(
+        lambda: path.exists() and f"{topic} 0 {offset}" in path.read_text(), 30, "the log start is in its checkpoint"
+    )

@@ -49,7 +49,11 @@ def test_every_version_describes_the_topic_alike(conn, topic, broker):
 
 def test_authorized_operations_are_given_when_asked_for(conn, topic):
     answer = conn.call(
-        "Metadata", 9, Topics=[{"Name": topic}], IncludeTopicAuthorizedOperations=True, IncludeClusterAuthorizedOperations=True
+        "Metadata",
+        9,
+        Topics=[{"Name": topic}],
+        IncludeTopicAuthorizedOperations=True,
+        IncludeClusterAuthorizedOperations=True,
     )
     # READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11
     assert answer.Topics[0].TopicAuthorizedOperations == sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))

@@ -54,7 +54,9 @@ class TestCreate:
             conn.await_topic(f"{topic_name}-{version}", 1)
 
     def test_the_answer_says_what_was_made(self, conn, topic_name):
-        (got,) = creation(conn, row(topic_name, NumPartitions=3, Configs=[{"Name": "retention.ms", "Value": "1234567"}]))
+        (got,) = creation(
+            conn, row(topic_name, NumPartitions=3, Configs=[{"Name": "retention.ms", "Value": "1234567"}])
+        )
         assert (got.ErrorCode, got.ErrorMessage, got.NumPartitions, got.ReplicationFactor) == (0, None, 3, 1)
         assert got.TopicId == conn.topic_id(topic_name) != uuid.UUID(int=0)
         configs = {c.Name: c for c in got.Configs}
@@ -194,7 +196,9 @@ class TestDelete:
     def test_an_unknown_name_and_an_unknown_id(self, conn, topic_name):
         (got,) = self.delete(conn, topic_name)
         assert got.ErrorCode == Kerr.UNKNOWN_TOPIC_OR_PARTITION
-        (got,) = conn.call("DeleteTopics", 6, Topics=[{"Name": None, "TopicId": uuid.uuid4()}], TimeoutMs=1000).Responses
+        (got,) = conn.call(
+            "DeleteTopics", 6, Topics=[{"Name": None, "TopicId": uuid.uuid4()}], TimeoutMs=1000
+        ).Responses
         assert got.ErrorCode == Kerr.UNKNOWN_TOPIC_ID
 
     def test_a_name_and_an_id_at_once_is_an_error(self, conn, topic):
@@ -256,7 +260,9 @@ class TestCreatePartitions:
     def test_an_assignment_for_exactly_the_new_partitions(self, conn, topic):
         me = node_id(conn)
         assert self.grow(conn, topic, 3, [{"BrokerIds": [me]}]) == Kerr.INVALID_REPLICA_ASSIGNMENT
-        assert self.grow(conn, topic, 3, [{"BrokerIds": [me]}, {"BrokerIds": [me + 9]}]) == Kerr.INVALID_REPLICA_ASSIGNMENT
+        assert (
+            self.grow(conn, topic, 3, [{"BrokerIds": [me]}, {"BrokerIds": [me + 9]}]) == Kerr.INVALID_REPLICA_ASSIGNMENT
+        )
         assert self.grow(conn, topic, 3, [{"BrokerIds": [me]}, {"BrokerIds": [me]}]) == Kerr.NONE
         conn.await_topic(topic, 3)
 

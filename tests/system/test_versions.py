@@ -43,7 +43,9 @@ def test_produce_is_announced_from_0_for_the_clients_that_derive_features_from_i
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_answers_in_every_version(conn, version):
-    answer = conn.call("ApiVersions", version, **({"ClientSoftwareName": "raw", "ClientSoftwareVersion": "1"} if version > 2 else {}))
+    answer = conn.call(
+        "ApiVersions", version, **({"ClientSoftwareName": "raw", "ClientSoftwareVersion": "1"} if version > 2 else {})
+    )
     assert answer.ErrorCode == Kerr.NONE
     assert {row.ApiKey: (row.MinVersion, row.MaxVersion) for row in answer.ApiKeys} == conn.announced()
 
@@ -61,7 +63,9 @@ def test_api_versions_of_an_unknown_version_is_answered_in_v0_with_the_error_and
     assert conn.call("ApiVersions", 4, ClientSoftwareName="raw", ClientSoftwareVersion="1").ErrorCode == Kerr.NONE
 
 
-@pytest.mark.parametrize(("name", "version"), [("", "1"), ("raw", ""), ("raw client", "1"), ("-raw", "1"), ("raw", "1/2")])
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1"), ("raw", ""), ("raw client", "1"), ("-raw", "1"), ("raw", "1/2")]
+)
 def test_api_versions_refuses_a_software_name_or_version_that_is_not_a_word(conn, name, version):
     answer = conn.call("ApiVersions", 3, ClientSoftwareName=name, ClientSoftwareVersion=version)
     assert answer.ErrorCode == Kerr.INVALID_REQUEST
@@ -88,7 +92,8 @@ def test_an_api_that_does_not_exist_ends_the_connection(conn):
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_produce_before_3_is_refused(broker, topic, version):
     old = messages.message("Produce").request.encode(
-        {"Acks": 1, "TimeoutMs": 1000, "TopicData": [{"Name": topic, "PartitionData": [{"Index": 0, "Records": b""}]}]}, version
+        {"Acks": 1, "TimeoutMs": 1000, "TopicData": [{"Name": topic, "PartitionData": [{"Index": 0, "Records": b""}]}]},
+        version,
     )
     with broker.connect() as c:
         head = messages.header("RequestHeader").encode(

@@ -10,7 +10,9 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Base64;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -64,6 +66,8 @@ public final class ToolServer {
         };
         Exit.setExitProcedure(toException);
         Exit.setHaltProcedure(toException);
+        List<Runnable> hooks = new ArrayList<>();
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook)); // the console producer sends its last records in one
 
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             String[] fields = line.split("\t", -1);
@@ -77,6 +81,8 @@ public final class ToolServer {
             err.target = toolErr;
             System.setIn(new ByteArrayInputStream(decode(fields[fields.length - 1])));
             int status = run(new String(decode(fields[0]), StandardCharsets.UTF_8), toolArguments);
+            hooks.forEach(Runnable::run);
+            hooks.clear();
             System.out.flush();
             System.err.flush();
             answers.println(status + "\t" + encode(toolOut) + "\t" + encode(toolErr));

@@ -1,0 +1,136 @@
+"""Listeners, advertised addresses and the limits of connections."""
+
+import socket
+
+import pytest
+
+import rawkafka
+from brokers import free_port, wait_until
+from rawkafka import Kerr
+
+IDLE_MS = 1000
+PER_IP = 30
+BROKER_CONFIG = {
+    "connections.max.idle.ms": str(IDLE_MS),
+    "max.connections.per.ip": str(PER_IP),
+    "max.connections.per.ip.overrides": "127.0.0.9:2",
+}
+
+
+def from_address(broker, source):
+    """A connection that comes from another loopback address."""
+    c = rawkafka.Connection.__new__(rawkafka.Connection)
+    c.socket = socket.create_connection(broker.address, 30, source_address=(source, 0))
+    c.client_id, c.next_correlation, c.waiting, c._announced = "raw", 1, {}, None
+    return c
+
+
+def served(c):
+    try:
+        return c.call("ApiVersions", 0).ErrorCode == Kerr.NONE
+    except (rawkafka.Closed, OSError):
+        return False
+
+
+def test_an_idle_connection_is_closed(broker):
+    with broker.connect() as c:
+        assert served(c)
+        assert c.closed_by_peer(30)
+
+
+def test_a_connection_that_never_spoke_is_closed(broker):
+    with broker.connect() as c:
+        assert c.closed_by_peer(30)
+
+
+def test_a_connection_in_use_stays(broker):
+    with broker.connect() as c, broker.connect() as idle:
+        wait_until(lambda: served(c) and idle.closed_by_peer(0.01), 30, "the idle one is closed")
+        assert served(c)
+
+
+def test_connections_of_one_address_are_bounded_and_of_another_not_touched(broker):
+    source = "127.0.0.7"
+    many = [from_address(broker, source) for _ in range(PER_IP + 20)]
+    try:
+        assert sum(served(c) for c in many) == PER_IP
+        other = from_address(broker, "127.0.0.8")
+        assert served(other)
+        other.close()
+    finally:
+        for c in many:
+            c.close()
+
+    def place_again():
+        c = from_address(broker, source)
+        try:
+            return served(c)
+        finally:
+            c.close()
+
+    wait_until(place_again, 30, "closed connections free their places")
+
+
+def test_an_override_for_one_address(broker):
+    some = [from_address(broker, "127.0.0.9") for _ in range(6)]
+    assert sum(served(c) for c in some) == 2
+    for c in some:
+        c.close()
+
+
+def test_each_listener_tells_its_own_advertised_address(fresh_broker):
+    inside, outside = free_port(), free_port()
+    config = {
+        "listeners": f"INSIDE://127.0.0.1:{inside},OUTSIDE://127.0.0.1:{outside}",
+        "advertised.listeners": f"INSIDE://localhost:{inside},OUTSIDE://broker.example.com:443",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+    }
+    broker = fresh_broker(config, port=inside)
+    if not broker.is_barnabas():
+        pytest.skip("the peers' set-up has one listener")
+    broker.start()
+    for port, wanted in ((inside, ("localhost", inside)), (outside, ("broker.example.com", 443))):
+        with rawkafka.Connection(("127.0.0.1", port)) as c:
+            (node,) = c.metadata().Brokers
+            assert (node.Host, node.Port) == wanted
+            (node,) = c.call("DescribeCluster").Brokers
+            assert (node.Host, node.Port) == wanted
+    broker.stop()
+
+
+def test_ipv6(fresh_broker):
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    port = free_port()
+    broker = fresh_broker({"listeners": f"PLAINTEXT://[::1]:{port}"}, port=port)
+    if not broker.is_barnabas():
+        pytest.skip("the peers' set-up has one listener")
+    broker.address = ("::1", port)
+    broker.start()
+    with broker.connect() as c:
+        (node,) = c.metadata().Brokers
+        assert (node.Host, node.Port) == ("::1", port)
+    broker.stop()
+
+
+@pytest.mark.barnabas_only
+def test_max_connections_of_the_whole_broker(fresh_broker):
+    """Past the limit new connections wait or are closed; those that are there are served."""
+    broker = fresh_broker({"max.connections": "20"}).start()
+    many = [broker.connect(timeout=2) for _ in range(20)]
+    wait_until(lambda: served(many[0]), 30, "the first is served")
+    more = [broker.connect(timeout=0.2) for _ in range(10)]
+    assert sum(served(c) for c in many + more) <= 20
+    for c in many + more:
+        c.close()
+    wait_until(lambda: _serves_one_more(broker), 30, "there is room again")
+    broker.stop()
+
+
+def _serves_one_more(broker):
+    with broker.connect() as c:
+        return served(c)
