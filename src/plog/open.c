@@ -404,8 +404,7 @@ static struct plog *plog_new(const struct plog_options *opt)
 
 void plog_abandon(struct plog *pl)
 {
-    exclusive_begin(pl); /* the last writer may be on its way out yet */
-    ASSERT(!pl->queue);
+    exclusive_last(pl);
     for (size_t i = 0; i < pl->segment_count; i++) segment_unref(pl->segments[i]);
     mem_free(pl->segments);
     mem_free(pl->doomed);
