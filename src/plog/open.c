@@ -238,7 +238,7 @@ static enum err open_epochs(struct plog *pl, const struct listing *ls, bool *los
     char *path = plog_path(pl, "leader-epoch-checkpoint");
     enum err e = ls->has_epochs ? epochs_read(&pl->epochs, pl->fs, path, f)
                                 : plog_write_plain(pl, path, NULL, 0); /* empty, as Kafka makes it */
-    *lost = e == ERR_CORRUPT;
+    *lost = e == ERR_CORRUPT || e == ERR_VERSION || e == ERR_TOO_BIG;
     if (*lost) {
         LOG_WARN("epochs_rebuilt", "file=%s reason=\"%s\"", path, f->text);
         *f = (struct fault){.code = OK};
