@@ -232,11 +232,19 @@ static enum err open_metadata(struct plog *pl, const struct listing *ls, const s
     return e;
 }
 
-static enum err open_epochs(struct plog *pl, const struct listing *ls, struct fault *f)
+/* *lost: the file cannot be read; the batches know what stood in it. */
+static enum err open_epochs(struct plog *pl, const struct listing *ls, bool *lost, struct fault *f)
 {
     char *path = plog_path(pl, "leader-epoch-checkpoint");
     enum err e = ls->has_epochs ? epochs_read(&pl->epochs, pl->fs, path, f)
                                 : plog_write_plain(pl, path, NULL, 0); /* empty, as Kafka makes it */
+    *lost = e == ERR_CORRUPT || e == ERR_VERSION || e == ERR_TOO_BIG;
+    if (*lost) {
+        LOG_WARN("epochs_rebuilt", "file=%s reason=\"%s\"", path, f->text);
+        *f = (struct fault){.code = OK};
+        epochs_clear(&pl->epochs);
+        e = OK;
+    }
     mem_free(path);
     return e;
 }
@@ -322,15 +330,22 @@ static enum err open_end(struct plog *pl, struct fault *f)
             seg->max_time = (struct max_time){b.max_timestamp, batch_last_offset(&b)};
     }
     scan_fini(&sc);
-    if (e == ERR_CORRUPT) { /* the clean mark says too much, or an index misleads */
-        LOG_WARN("not_clean", "dir=%s segment=%" PRId64 " pos=%" PRId64 " reason=unreadable_end", pl->dir,
-                 seg->base_offset, sc.pos);
-        return recover_log(pl, seg->base_offset, f);
-    }
+    if (e == ERR_CORRUPT) return e;
     if (e != ERR_NOT_FOUND) return recover_fault(pl, seg, sc.pos, e, f);
     seg->bytes_unindexed = seg->size - from;
     atomic_store_explicit(&pl->end, end, memory_order_relaxed);
     return OK;
+}
+
+static enum err open_clean(struct plog *pl, struct fault *f)
+{
+    enum err e = open_end(pl, f);
+    if (e == ERR_CORRUPT) { /* the clean mark says too much, or an index misleads */
+        struct segment *seg = active_segment(pl);
+        LOG_WARN("not_clean", "dir=%s segment=%" PRId64 " reason=unreadable_end", pl->dir, seg->base_offset);
+        return recover_log(pl, seg->base_offset, f);
+    }
+    return e ? e : recover_producers_clean(pl);
 }
 
 /* The checkpointed start may lie behind all that is there, if files vanished: Kafka starts anew at it. */
@@ -389,8 +404,7 @@ static struct plog *plog_new(const struct plog_options *opt)
 
 void plog_abandon(struct plog *pl)
 {
-    exclusive_begin(pl); /* the last writer may be on its way out yet */
-    ASSERT(!pl->queue);
+    exclusive_last(pl);
     for (size_t i = 0; i < pl->segment_count; i++) segment_unref(pl->segments[i]);
     mem_free(pl->segments);
     mem_free(pl->doomed);
@@ -413,20 +427,21 @@ static enum err make_dir(struct plog *pl, struct listing *ls)
 
 static enum err open_all(struct plog *pl, const struct plog_options *opt, struct listing *ls, struct fault *f)
 {
+    bool epochs_lost = false;
     enum err e = make_dir(pl, ls);
     if (!e) e = tidy_up(pl, ls);
     if (!e) e = open_metadata(pl, ls, opt, f);
-    if (!e) e = open_epochs(pl, ls, f);
+    if (!e) e = open_epochs(pl, ls, &epochs_lost, f);
     if (!e) e = open_segments(pl, ls);
     if (!e && pl->segment_count == 0) {
         e = create_first_segment(pl, opt->log_start);
         atomic_store_explicit(&pl->end, opt->log_start, memory_order_relaxed);
     } else if (!e && opt->clean) {
-        e = open_end(pl, f);
-        if (!e) e = recover_producers_clean(pl);
+        e = open_clean(pl, f);
     } else if (!e) {
         e = recover_log(pl, opt->recovery_point, f);
     }
+    if (!e && epochs_lost) e = recover_epochs(pl);
     if (!e) e = open_start(pl, opt->log_start);
     int64_t known = opt->clean ? plog_end(pl) : MIN(opt->recovery_point, plog_end(pl));
     atomic_store_explicit(&pl->recovery_point, known, memory_order_relaxed);

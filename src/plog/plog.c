@@ -315,6 +315,12 @@ static enum err group_undo_write(struct group *g, struct plog *pl)
     return e;
 }
 
+static void tell_failed(struct plog *pl, enum err e)
+{
+    LOG_ERROR("log_failed", "dir=%s error=%s", pl->dir, err_name(e));
+    if (pl->events.failed) pl->events.failed(pl->events.arg, e);
+}
+
 static enum err group_write(struct group *g, struct plog *pl)
 {
     enum err e = OK;
@@ -326,8 +332,7 @@ static enum err group_write(struct group *g, struct plog *pl)
     e = file_pwritev(g->segment->log, g->iov, g->iov_count, g->segment->size);
     for (size_t i = 0; !e && i < g->aborted_count; i++) e = plog_add_aborted(pl, g->segment, &g->aborted[i]);
     if (!e) return OK;
-    enum err undo = group_undo_write(g, pl);
-    return undo ? undo : e;
+    return group_undo_write(g, pl) ? ERR_IO : e; /* torn bytes behind the end: no way to go on */
 }
 
 /* ---- A group: published, or taken back */
@@ -392,6 +397,7 @@ static void group_take_back(struct group *g, struct plog *pl)
     pl->queue_tail = &pl->queue;
 }
 
+/* With the role, without the lock. */
 static void save_index_tail(struct plog *pl, struct index *ix)
 {
     /* A failure shows at the next flush at the latest; until then the entries stay in memory. */
@@ -401,18 +407,25 @@ static void save_index_tail(struct plog *pl, struct index *ix)
     pthread_mutex_unlock(&pl->lock);
 }
 
-/* After a write: what need not be done before the appends are answered, but by the holder of the role. */
-static void after_write(struct plog *pl)
+/* Enters and leaves with lock and role; what it does is seldom needed. */
+static void after_publish(struct plog *pl, bool new_epoch)
 {
     struct segment *seg = active_segment(pl);
+    if (!new_epoch && !index_wants_write(&seg->offsets) && !index_wants_write(&seg->times)) return;
+    pthread_mutex_unlock(&pl->lock);
     save_index_tail(pl, &seg->offsets);
     save_index_tail(pl, &seg->times);
-    if (!has_closed_unsynced(pl) && seg->size - pl->written_behind < WRITE_BEHIND_BYTES) return;
+    /* Recovery finds the epoch in the batches again: a failure here costs nothing yet. */
+    if (new_epoch && plog_write_epochs(pl) != OK) LOG_WARN("epochs_not_written", "dir=%s", pl->dir);
     pthread_mutex_lock(&pl->lock);
-    bool tell = !pl->work_wanted && pl->events.wants_work;
-    pl->work_wanted |= tell;
-    pthread_mutex_unlock(&pl->lock);
-    if (tell) pl->events.wants_work(pl->events.arg);
+}
+
+/* Whether to call a worker.  Under the lock, with the role. */
+static bool work_is_due(struct plog *pl)
+{
+    if (pl->work_wanted || !pl->events.wants_work) return false;
+    pl->work_wanted = has_closed_unsynced(pl) || active_segment(pl)->size - pl->written_behind >= WRITE_BEHIND_BYTES;
+    return pl->work_wanted;
 }
 
 static void group_complete(struct group *g, int64_t start)
@@ -426,48 +439,69 @@ static void group_complete(struct group *g, int64_t start)
     }
 }
 
-static void group_run(struct group *g, struct plog *pl)
+/* What a group's end is to be told about; without lock and role. */
+static void group_tell(struct group *g, struct plog *pl, enum err e, bool failed, bool work)
 {
-    enum err e = g->bytes > 0 ? group_write(g, pl) : OK;
-    bool new_epoch = false;
-    pthread_mutex_lock(&pl->lock);
     if (e)
-        group_take_back(g, pl);
-    else if (g->bytes > 0)
-        new_epoch = group_publish(g, pl);
-    pthread_mutex_unlock(&pl->lock);
-    mem_free(g->snapshot);
-    mem_free(g->aborted);
-
-    /* Recovery finds the epoch in the batches again: a failure here costs nothing yet. */
-    if (new_epoch && plog_write_epochs(pl) != OK) LOG_WARN("epochs_not_written", "dir=%s", pl->dir);
-    if (e) {
         LOG_LIMITED(LOG_LEVEL_ERROR, "append_failed", "dir=%s end=%" PRId64 " error=%s", pl->dir, plog_end(pl),
                     err_name(e));
-        if (!plog_error_passes(e)) (void)plog_fail(pl, e);
-    } else if (g->bytes > 0) {
-        if (pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
-        after_write(pl);
-    }
+    if (failed) tell_failed(pl, e);
+    if (!e && g->bytes > 0 && pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
+    if (work) pl->events.wants_work(pl->events.arg);
     group_complete(g, plog_start(pl));
 }
 
 /* ---- The writer role */
 
-/* Gives the role up, after writing what is queued.  Enters with the lock, leaves without. */
+/* Under the lock.  Whoever gets it writes what is queued. */
+static void role_give_up(struct plog *pl)
+{
+    pl->writing = false;
+    if (pl->role_wanted) pthread_cond_broadcast(&pl->role_free);
+}
+
+/* Writes one group.  Enters with lock and role, leaves with the lock alone: the role is free while callbacks run, so
+ * that other threads' appends do not wait for them. */
+static void write_group(struct plog *pl)
+{
+    struct group g;
+    group_init(&g, pl);
+    while (pl->queue && g.iov_count < GROUP_APPENDS_MAX && group_take_one(&g, pl)) {
+    }
+    pthread_mutex_unlock(&pl->lock);
+    enum err e = g.bytes > 0 ? group_write(&g, pl) : OK;
+    pthread_mutex_lock(&pl->lock);
+    bool failed = e && !plog_error_passes(e) && !pl->failed, work = false;
+    if (failed) pl->failed = e; /* before anybody else can write */
+    if (e) {
+        group_take_back(&g, pl);
+    } else if (g.bytes > 0) {
+        after_publish(pl, group_publish(&g, pl));
+        work = work_is_due(pl);
+    }
+    role_give_up(pl);
+    pl->callers++; /* the log must not go away under the callbacks' hands */
+    pthread_mutex_unlock(&pl->lock);
+
+    mem_free(g.snapshot);
+    mem_free(g.aborted);
+    group_tell(&g, pl, e, failed, work);
+    pthread_mutex_lock(&pl->lock);
+    if (--pl->callers == 0 && pl->role_wanted) pthread_cond_broadcast(&pl->role_free);
+}
+
+/* Enters with lock and role, leaves without both, and with the queue empty or in somebody else's hands. */
 static void role_release(struct plog *pl)
 {
     while (pl->queue && !pl->role_wanted) {
-        struct group g;
-        group_init(&g, pl);
-        while (pl->queue && g.iov_count < GROUP_APPENDS_MAX && group_take_one(&g, pl)) {
+        write_group(pl);
+        if (pl->writing || !pl->queue || pl->role_wanted) {
+            pthread_mutex_unlock(&pl->lock);
+            return;
         }
-        pthread_mutex_unlock(&pl->lock);
-        group_run(&g, pl);
-        pthread_mutex_lock(&pl->lock);
+        pl->writing = true;
     }
-    pl->writing = false;
-    if (pl->role_wanted) pthread_cond_signal(&pl->role_free); /* who gets it writes what is queued */
+    role_give_up(pl);
     pthread_mutex_unlock(&pl->lock);
 }
 
@@ -485,6 +519,15 @@ void exclusive_end(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
     role_release(pl);
+}
+
+void exclusive_last(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    pl->role_wanted++;
+    while (pl->writing || pl->callers > 0) pthread_cond_wait(&pl->role_free, &pl->lock);
+    ASSERT(!pl->queue);
+    pthread_mutex_unlock(&pl->lock);
 }
 
 void plog_append(struct plog *pl, struct append *a)
@@ -515,9 +558,6 @@ enum err plog_fail(struct plog *pl, enum err e)
     bool first = !pl->failed;
     if (first) pl->failed = e;
     pthread_mutex_unlock(&pl->lock);
-    if (first) {
-        LOG_ERROR("log_failed", "dir=%s error=%s", pl->dir, err_name(e));
-        if (pl->events.failed) pl->events.failed(pl->events.arg, e);
-    }
+    if (first) tell_failed(pl, e);
     return e;
 }

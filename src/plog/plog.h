@@ -1,8 +1,9 @@
 /* plog.h: one partition's log, an ordered run of segments on disk in Kafka 3.9's format.
  *
- * Appends combine (DESIGN section 4): plog_append() checks the producer's sequence, assigns offsets and queues the
- * batch under the lock; whoever finds no write in progress writes all queued batches with one call and completes them.
- * Nobody waits: each append's `done` is called once, by whichever thread wrote it, outside the lock.
+ * Appends combine (DESIGN section 4): plog_append() queues the batch; whoever finds no write in progress takes all that
+ * is queued, checks sequences and assigns offsets in that order, writes it with one call and completes it.  Nobody
+ * waits: each append's `done` is called once, by whichever thread wrote it, outside the lock.  Two appends' `done` may
+ * run at the same time, and in any order.
  *
  * Thread: any loop may call what is not marked otherwise; `lock` guards the fields and is never held across a wait for
  * the disk.  Calls marked "worker" may wait for the disk.  Invariants stand at the top of plog.c. */
@@ -40,7 +41,8 @@ struct plog_config {
 
 struct plog_events {
     void *arg;
-    /* The published end moved to `end`; called by the thread that wrote, outside the lock, before the appends' done. */
+    /* The published end moved to `end`; called by the thread that wrote, outside the lock, before those appends' done.
+     * Calls may overtake each other: the largest counts. */
     void (*advanced)(void *arg, int64_t end);
     /* The directory failed (I/O error, read-only): nothing more is written.  Once. */
     void (*failed)(void *arg, enum err e);
@@ -64,8 +66,8 @@ struct plog_options {
 
 /* Opens the log, cutting what an unclean stop left torn.  Worker.  Close with plog_close(). */
 MUST_USE enum err plog_open(struct plog **out, const struct plog_options *opt, struct fault *f);
-/* Flushes everything and writes the producer snapshot; frees the log, also when it fails.  No append may be in progress.
- * Worker. */
+/* Flushes everything and writes the producer snapshot; frees the log, also when it fails.  No append may be in
+ * progress. Worker. */
 MUST_USE enum err plog_close(struct plog *pl);
 /* Closes without flushing (after a failure, or before the directory is removed).  Worker. */
 void plog_abandon(struct plog *pl);
@@ -141,7 +143,7 @@ MUST_USE enum err plog_read(struct plog *pl, int64_t offset, int64_t below, size
 void plog_slice_release(struct plog_slice *s);
 
 /* Aborted transactions that overlap [from, to), for read_committed (KIP-98). `each` is called in order of first offset.
- */
+ * Reads files only of segments in which a transaction was aborted. */
 struct aborted_txn {
     int64_t producer_id, first_offset, last_offset, last_stable_offset;
 };
@@ -173,7 +175,8 @@ bool plog_flush_due(struct plog *pl, int64_t now_ms);
 MUST_USE enum err plog_work(struct plog *pl);
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
-/* Cuts the log's end down to `offset` (follower truncation). */
+/* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The
+ * recovery point may go down with it: checkpoint it before anything is appended. */
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.

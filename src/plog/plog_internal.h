@@ -3,7 +3,8 @@
  * THE WRITER ROLE: `writing` is set while one thread writes the log's end or changes its segments: the appender that
  * found it free, or a worker between exclusive_begin() and exclusive_end().  Its holder alone touches the active
  * segment's files and reads the fields of segments without the lock; it changes them under the lock, for the readers.
- * Whoever gives the role up first writes what has been queued meanwhile. */
+ * Whoever gives the role up writes what has been queued meanwhile, or leaves that to the next holder.  Callbacks run
+ * without it. */
 #ifndef PLOG_PLOG_INTERNAL_H
 #define PLOG_PLOG_INTERNAL_H
 
@@ -38,6 +39,7 @@ struct plog {
     pthread_cond_t role_free;
     bool writing;         /* the writer role is taken */
     unsigned role_wanted; /* workers that wait for it */
+    unsigned callers;     /* threads that run callbacks of what they wrote */
     bool work_wanted;     /* events.behind was called, plog_work() was not yet */
     bool rolled;          /* segments closed since the last flush of closed segments */
     bool parent_unsynced; /* the directory itself is new */
@@ -94,6 +96,8 @@ int64_t segment_end(const struct plog *pl, size_t at);
 /* Worker.  Takes the writer role, waiting for who has it; gives it up again. */
 void exclusive_begin(struct plog *pl);
 void exclusive_end(struct plog *pl);
+/* Waits for the last appender to be out of the log: it can be freed. */
+void exclusive_last(struct plog *pl);
 
 /* Remembers that the directory failed and tells, once.  Returns `e`. */
 enum err plog_fail(struct plog *pl, enum err e);

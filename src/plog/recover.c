@@ -317,3 +317,22 @@ enum err recover_log(struct plog *pl, int64_t recovery_point, struct fault *f)
     pl->files_made++; /* what was there before the crash may have been in memory only */
     return e;
 }
+
+enum err recover_epochs(struct plog *pl)
+{
+    enum err e = OK;
+    epochs_clear(&pl->epochs);
+    for (size_t i = 0; i < pl->segment_count && !e; i++) {
+        struct segment *seg = pl->segments[i];
+        struct scan sc;
+        struct batch_info b;
+        e = segment_open_log(seg, pl->fs, pl->dir);
+        if (e) break;
+        scan_init(&sc, seg->log, 0, seg->size, false);
+        while (!(e = scan_header(&sc, &b)))
+            if (b.leader_epoch > epochs_latest(&pl->epochs)) epochs_assign(&pl->epochs, b.leader_epoch, b.base_offset);
+        scan_fini(&sc);
+        if (e == ERR_NOT_FOUND) e = OK;
+    }
+    return e ? e : plog_write_epochs(pl);
+}

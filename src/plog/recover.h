@@ -9,6 +9,8 @@
 MUST_USE enum err recover_log(struct plog *pl, int64_t recovery_point, struct fault *f);
 /* Producer state of a log that was closed cleanly: the snapshot at its end, or Kafka's fall-backs. */
 MUST_USE enum err recover_producers_clean(struct plog *pl);
+/* Makes the epochs anew from all batches' headers, when leader-epoch-checkpoint cannot be read. */
+MUST_USE enum err recover_epochs(struct plog *pl);
 /* Says what could not be read at `pos` of a segment.  Returns `e`. */
 enum err recover_fault(const struct plog *pl, const struct segment *seg, int64_t pos, enum err e, struct fault *f);
 

@@ -422,6 +422,97 @@ static void flushing_moves_the_recovery_point_after_the_syncs(void **state)
     world_fini(&w);
 }
 
+static struct world *inline_world;
+
+static void work_at_once(void *arg)
+{
+    struct world *w = arg;
+    w->work_wanted++;
+    assert_int_equal(plog_work(w->pl), OK);
+}
+
+static void flush_and_append_more(struct append *a)
+{
+    a->done = NULL;
+    assert_int_equal(plog_flush(inline_world->pl), OK);
+    assert_int_equal(plog_recovery_point(inline_world->pl), a->last_offset + 1);
+    if (plog_end(inline_world->pl) < 10) append_ok(inline_world, (struct batch_spec){.value_size = 200});
+}
+
+/* As with workers that do their jobs where they are submitted: in the simulator. */
+static void callbacks_may_call_back(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    inline_world = &w;
+    w.opt.config.segment_bytes = 700;
+    w.opt.events.wants_work = work_at_once;
+    world_open(&w);
+    for (int i = 0; i < 8; i++) append_ok(&w, (struct batch_spec){.value_size = 200});
+    assert_int_equal(w.work_wanted, 3); /* once a roll */
+    assert_int_equal(plog_recovery_point(w.pl), 6);
+    struct writer bytes;
+    struct append a = {.now_ms = T0_MS, .done = flush_and_append_more};
+    batch_make(&w, &(struct batch_spec){.value_size = 200}, &bytes);
+    a.data = bytes.buf->data;
+    a.size = bytes.size;
+    assert_int_equal(batch_parse_header(&a.info, a.data, INT32_MAX), OK);
+    plog_append(w.pl, &a);
+    assert_null(a.done);
+    assert_int_equal(plog_end(w.pl), 10);
+    writer_fini(&bytes);
+    world_fini(&w);
+}
+
+static void a_reader_that_must_not_wait_is_sent_to_a_worker(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    w.opt.config.segment_bytes = 700;
+    world_open(&w);
+    for (int i = 0; i < 9; i++) append_ok(&w, (struct batch_spec){.value_size = 200});
+    world_close(&w);
+    world_open(&w);
+    for (int64_t at = 0; at < 9; at += 3) {
+        struct plog_slice s;
+        assert_int_equal(plog_read(w.pl, at, INT64_MAX, 1000, true, true, &s), ERR_AGAIN); /* nothing is open yet */
+        assert_null(s.file);
+        assert_int_equal(plog_read(w.pl, at, INT64_MAX, 1000, true, false, &s), OK);
+        plog_slice_release(&s);
+        assert_int_equal(plog_read(w.pl, at, INT64_MAX, 1000, true, true, &s), OK);
+        assert_int_equal(s.start_offset, at);
+        plog_slice_release(&s);
+    }
+    world_fini(&w);
+}
+
+static void a_slice_outlives_the_deletion_of_its_segment(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    w.opt.config.segment_bytes = 700;
+    w.opt.config.file_delete_delay_ms = 0;
+    world_open(&w);
+    for (int i = 0; i < 9; i++) append_ok(&w, (struct batch_spec){.value_size = 200});
+    struct plog_slice s;
+    int64_t next_ms;
+    assert_int_equal(plog_read(w.pl, 0, INT64_MAX, 10000, true, false, &s), OK);
+    assert_int_equal(plog_set_start(w.pl, 8), OK);
+    assert_int_equal(plog_retain(w.pl, w.clock.now_ms, INT64_MAX, &next_ms), OK);
+    assert_int_equal(size_of_file(&w, LOG0 ".deleted"), -1);
+    uint8_t header[BATCH_HEADER_SIZE];
+    struct batch_info b;
+    size_t got;
+    assert_int_equal(file_pread(s.file, header, sizeof header, s.pos, &got), OK);
+    assert_int_equal(batch_parse_header(&b, header, INT32_MAX), OK);
+    assert_int_equal(b.base_offset, 0);
+    plog_slice_release(&s);
+    world_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +532,9 @@ int main(void)
         cmocka_unit_test(a_full_disk_whose_tear_cannot_be_cut_ends_the_log),
         cmocka_unit_test(a_roll_that_finds_no_space_is_tried_again),
         cmocka_unit_test(a_replica_keeps_the_leaders_offsets_and_epochs),
+        cmocka_unit_test(callbacks_may_call_back),
+        cmocka_unit_test(a_reader_that_must_not_wait_is_sent_to_a_worker),
+        cmocka_unit_test(a_slice_outlives_the_deletion_of_its_segment),
         cmocka_unit_test(flushing_moves_the_recovery_point_after_the_syncs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

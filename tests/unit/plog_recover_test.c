@@ -353,6 +353,11 @@ static void epochs_are_found_again_and_cut_at_the_new_end(void **state)
     world_open(&w);
     assert_int_equal(plog_last_epoch(w.pl), 4);
     assert_int_equal(plog_epoch_of(w.pl, 2), 3);
+    world_close(&w);
+    write_file(&w, "leader-epoch-checkpoint", "0\n7\nrubbish", 11);
+    world_open(&w);
+    assert_int_equal(plog_last_epoch(w.pl), 4);
+    assert_int_equal(plog_epoch_of(w.pl, 2), 3);
     world_fini(&w);
 }
 
