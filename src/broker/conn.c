@@ -198,10 +198,15 @@ static bool conn_receive(struct conn *c)
     return true;
 }
 
-static void conn_pump(struct conn *c)
+/* A whole frame lies unparsed, because too much was in progress when it came. */
+static bool in_has_frame(const struct conn *c)
 {
-    ASSERT(!c->in_callback);
-    c->in_callback = true;
+    size_t have = c->in_size - c->in_at;
+    return have >= FRAME_PREFIX && have - FRAME_PREFIX >= (size_t)get_be32(c->in->data + c->in_at);
+}
+
+static void conn_read(struct conn *c)
+{
     for (;;) {
         if (c->in_size > c->in_at && !c->closing && !in_parse(c)) conn_close(c, false);
         if (!c->readable || !conn_may_read(c) || conn_pause_if_full(c)) break;
@@ -212,7 +217,16 @@ static void conn_pump(struct conn *c)
         c->in = NULL;
         c->in_at = c->in_size = 0;
     }
-    conn_flush(c);
+}
+
+static void conn_pump(struct conn *c)
+{
+    ASSERT(!c->in_callback);
+    c->in_callback = true;
+    do {
+        conn_read(c);
+        conn_flush(c); /* may make room for what was left unparsed */
+    } while (conn_may_read(c) && in_has_frame(c));
     c->in_callback = false;
     conn_settle(c);
 }

@@ -29,6 +29,11 @@ static void on_wake(struct loop_msg *msg)
         if (!rq->conn) request_release(rq);
         return;
     }
+    request_enter(rq);
+}
+
+void request_enter(struct request *rq)
+{
     if (!rq->offloaded) request_advance(rq);
 }
 
@@ -41,7 +46,7 @@ static void on_deadline(struct timer *t)
 {
     struct request *rq = CONTAINER_OF(t, struct request, deadline);
     rq->expired = true;
-    if (!rq->offloaded) request_advance(rq);
+    request_enter(rq);
 }
 
 static void offload_work(struct job *job)
@@ -182,7 +187,7 @@ void request_cancel(struct request *rq)
 {
     if (rq->finished || rq->cancelled) return;
     rq->cancelled = true;
-    if (!rq->running && !rq->offloaded) request_advance(rq);
+    if (!rq->running) request_enter(rq);
 }
 
 /* KIP-35: a version that we do not speak is answered in version 0, with the list, so that the client can choose. */

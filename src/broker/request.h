@@ -69,6 +69,8 @@ bool request_dispatch(struct conn *conn, struct buf *frame, const uint8_t *data,
 
 /* Any thread: has the handler entered again on its loop.  Several calls before that count as one. */
 void request_wake(struct request *rq);
+/* Enters the handler again, now; on its loop, for a message of the handler's own. */
+void request_enter(struct request *rq);
 /* Has the handler entered again at this time with rq->expired set.  Loop time. */
 void request_wait_until(struct request *rq, int64_t due_us);
 /* Runs `work` on a worker, for what may wait for the disk, and enters the handler again afterwards (return WAIT).

@@ -35,6 +35,8 @@ struct produce {
     struct produce_part *parts;
     int32_t count;
     _Atomic int32_t appends_pending; /* one more while they are being started */
+    struct loop_msg appended_msg;    /* the last one's word, from whichever thread wrote it */
+    bool appends_done;
     bool any_repack, waiting;
 };
 
@@ -208,15 +210,25 @@ static void produce_repack(struct request *rq)
 
 /* ---- Appending */
 
+static void on_appended(struct loop_msg *msg)
+{
+    struct produce *p = CONTAINER_OF(msg, struct produce, appended_msg);
+    p->appends_done = true;
+    request_enter(p->rq);
+}
+
+/* Any thread.  The request ends only after the message: a count alone would let a cancelled one end while we still look
+ * at it. */
 static void append_done(struct append *a)
 {
     struct produce *p = CONTAINER_OF(a, struct produce_part, append)->produce;
-    if (atomic_fetch_sub(&p->appends_pending, 1) == 1) request_wake(p->rq);
+    if (atomic_fetch_sub(&p->appends_pending, 1) == 1) loop_post(p->rq->loop, &p->appended_msg);
 }
 
 static void produce_start_appends(struct produce *p)
 {
     atomic_init(&p->appends_pending, 1);
+    p->appended_msg.run = on_appended;
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         if (!part->p || part->out->error_code) continue;
@@ -224,6 +236,7 @@ static void produce_start_appends(struct produce *p)
         atomic_fetch_add(&p->appends_pending, 1);
         plog_append(part->p->pl, &part->append);
     }
+    if (atomic_fetch_sub(&p->appends_pending, 1) == 1) p->appends_done = true;
 }
 
 static void produce_collect_appends(struct produce *p)
@@ -372,10 +385,9 @@ enum step produce_handle(struct request *rq)
         p->stage = PRODUCE_APPEND;
         produce_start_appends(p); /* queued at each partition; uncontended ones are written when this returns */
         if (p->any_repack) conn_resume(rq->conn);
-        if (atomic_fetch_sub(&p->appends_pending, 1) > 1) return WAIT;
         FALLTHROUGH;
     case PRODUCE_APPEND: /* woken when the last append is complete */
-        if (atomic_load(&p->appends_pending) > 0) return WAIT;
+        if (!p->appends_done) return WAIT;
         produce_collect_appends(p);
         p->stage = PRODUCE_FLUSH;
         if (produce_flush_is_due(rq, p)) {
