@@ -4,7 +4,6 @@
 #include "broker/api/handlers.h"
 #include "wire/gen/api_versions.h"
 
-
 static const struct {
     int16_t key, min, max, announced;
     enum step (*handle)(struct request *rq);

@@ -1,5 +1,5 @@
-/* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the controller resigns
- * and the session ends; the loops stop.  Logs are closed and marked clean after that, in broker.c. */
+/* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the controller
+ * resigns and the session ends; the loops stop.  Logs are closed and marked clean after that, in broker.c. */
 #include "base/mem.h"
 #include "broker/broker_internal.h"
 #include "broker/server.h"

@@ -38,7 +38,8 @@ static const struct command *command_find(const char *name)
 static void print_overview(FILE *out)
 {
     fprintf(out, "usage: barnabas COMMAND ...\n\n");
-    for (size_t i = 0; i < ARRAY_COUNT(commands); i++) fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; i < ARRAY_COUNT(commands); i++)
+        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
     fprintf(out, "  %-12s %s\n  %-12s %s\n", "help", "show a command's arguments: barnabas help COMMAND", "version",
             "print the version");
 }

@@ -18,6 +18,9 @@
 #include "coord/sqlite_table.h"
 #include "os/workers.h"
 
+#define LOG_MODULE "coord"
+#include "base/log.h"
+
 enum {
     APPLICATION_ID = 0x4261726e, /* "Barn" */
     SCHEMA_VERSION = 1,
@@ -192,6 +195,16 @@ static enum err sync_file(struct fs *fs, const char *path)
     return e;
 }
 
+/* What a failed beginning leaves (a full disk, say) is not to stay; if it does, the next start removes it. */
+static void remove_draft(struct fs *fs, const char *draft)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
+    for (size_t i = 0; i < ARRAY_COUNT(suffixes); i++) {
+        enum err e = remove_file(fs, draft, suffixes[i]);
+        if (e) LOG_WARN("draft_left", "file=\"%s%s\" error=%s", draft, suffixes[i], err_name(e));
+    }
+}
+
 /* A new, empty store: made whole beside its place, then renamed. */
 static enum err create_file(struct fs *fs, const char *dir, const char *path, struct fault *f)
 {
@@ -211,6 +224,7 @@ static enum err create_file(struct fs *fs, const char *dir, const char *path, st
     if (!e) e = fs_sync_dir(fs, dir);
     if (e) fault_set(f, e, "The coordination store %s cannot be made: %s.", path, err_text(e));
 out:
+    if (e) remove_draft(fs, draft);
     mem_free(draft);
     return e;
 }

@@ -14,6 +14,8 @@
  * One write goes like this: the holder of the writer role takes a group of appends off the queue and, under the lock,
  * checks sequences and assigns offsets; without the lock it patches headers and writes; under the lock it publishes, or
  * takes back what it had assigned.  The lock's order: it is the innermost, nothing is called under it. */
+#include "plog/plog.h"
+
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>

@@ -106,8 +106,7 @@ static void on_wants_work(void *arg)
 
 struct plog_events partition_events(struct partition *p)
 {
-    return (struct plog_events){
-        .arg = p, .advanced = on_advanced, .failed = on_failed, .wants_work = on_wants_work};
+    return (struct plog_events){.arg = p, .advanced = on_advanced, .failed = on_failed, .wants_work = on_wants_work};
 }
 
 void partition_give_log(struct partition *p, struct plog *pl)

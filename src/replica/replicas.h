@@ -24,7 +24,7 @@ struct topic_settings {
     int32_t max_message_bytes;
     int32_t min_insync_replicas;
     int64_t timestamp_before_max_ms, timestamp_after_max_ms;
-    bool keep_codec;       /* compression.type=producer; else: */
+    bool keep_codec; /* compression.type=producer; else: */
     enum codec codec;
     int compression_level;
 };

@@ -174,7 +174,8 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
     struct replicas *r = ap->r;
     struct partition *p = it->p;
     if (it->kerr) {
-        LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index, kerr_name((int16_t)it->kerr));
+        LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index,
+                 kerr_name((int16_t)it->kerr));
         if (!it->is_known && !p->listed) atomic_fetch_sub(&p->dir->partition_count, 1);
         partition_unref(p);
         return;

@@ -84,7 +84,7 @@ void batch_set_append_time(uint8_t *data, size_t size, int64_t time_ms);
 
 struct batch_rules {
     int32_t size_max; /* max.message.bytes */
-    bool look_inside;          /* the batch is to be packed anew: its records must be sound */
+    bool look_inside; /* the batch is to be packed anew: its records must be sound */
     bool compacted;   /* every record needs a key */
     bool log_append_time;
     int64_t now_ms;

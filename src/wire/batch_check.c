@@ -317,8 +317,8 @@ void batch_check(struct batch_verdict *out, struct batch_info *info, uint8_t *da
 
     struct walk w = {.info = &b, .keys_needed = rules->compacted};
     allow_timestamps(&w, rules);
-    bool look_inside = rules->look_inside || batch_codec(&b) == CODEC_NONE || w.keys_needed || w.timestamp_min != INT64_MIN ||
-                       (!rules->log_append_time && b.max_timestamp > w.timestamp_max);
+    bool look_inside = rules->look_inside || batch_codec(&b) == CODEC_NONE || w.keys_needed ||
+                       w.timestamp_min != INT64_MIN || (!rules->log_append_time && b.max_timestamp > w.timestamp_max);
     if (look_inside) {
         uint8_t *decompressed = NULL;
         if (!open_records(out, &w, data, rules, &decompressed)) return;

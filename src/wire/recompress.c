@@ -1,6 +1,7 @@
 /* recompress.c: a produced batch in the codec that its topic wants (compression.type).
  *
- * The records' bytes stay as they are: only their wrapping changes, and with it the header's size, attributes and CRC. */
+ * The records' bytes stay as they are: only their wrapping changes, and with it the header's size, attributes and CRC.
+ */
 #include "base/mem.h"
 #include "wire/batch.h"
 

@@ -1,8 +1,9 @@
 /* Fetch (key 1): read from each partition, answer when there is enough or the wait is over.
  *
  * A fetch reads once.  When that is too little it registers with every partition and reads again what a wake-up names,
- * until min bytes are there, something failed, or max wait is over.  Record bytes are not copied: large ranges go from the
- * file to the socket; small ones are read into one buffer.  What is not in the page cache is read by a worker first. */
+ * until min bytes are there, something failed, or max wait is over.  Record bytes are not copied: large ranges go from
+ * the file to the socket; small ones are read into one buffer.  What is not in the page cache is read by a worker
+ * first. */
 #include "base/mem.h"
 #include "broker/api/handlers.h"
 #include "broker/api/leader_hint.h"
@@ -42,7 +43,7 @@ struct fetch {
     struct fetch_part *parts;
     size_t bytes, bytes_max;
     bool read_committed;
-    bool failed;    /* some partition has an error: answered at once */
+    bool failed; /* some partition has an error: answered at once */
     bool any_cold;
     bool waiting;
 };
@@ -205,8 +206,8 @@ static void waiter_wake(struct partition_waiter *w)
 static bool fetch_is_satisfied(const struct request *rq, const struct fetch *f)
 {
     const struct fetch_request *in = rq->in;
-    return f->failed || (int64_t)f->bytes >= in->min_bytes || in->max_wait_ms <= 0 || rq->expired ||
-           rq->cancelled || f->plan.count == 0;
+    return f->failed || (int64_t)f->bytes >= in->min_bytes || in->max_wait_ms <= 0 || rq->expired || rq->cancelled ||
+           f->plan.count == 0;
 }
 
 /* Registers everywhere, then marks for a second look what moved before that. */
@@ -248,8 +249,8 @@ static void release_buf(void *owner)
 static enum err slice_to_splice(struct request *rq, struct plog_slice *s, struct splice *out)
 {
     if (s->size > SMALL_READ_MAX && s->file->fd >= 0) {
-        *out = (struct splice){.fd = s->file->fd, .pos = s->pos, .size = s->size, .owner = s->file,
-                               .release = release_file};
+        *out = (struct splice){
+            .fd = s->file->fd, .pos = s->pos, .size = s->size, .owner = s->file, .release = release_file};
         s->file = NULL;
         return OK;
     }

@@ -27,8 +27,8 @@ struct hint_endpoint *leader_hint_endpoints(struct request *rq, const struct lea
         const struct node_endpoint *e = node_endpoint(n, str_of(rq->conn->listener->name));
         if (!e || seen[n - c->nodes]) continue;
         seen[n - c->nodes] = true;
-        list[(*out_count)++] = (struct hint_endpoint){n->id, e->port, arena_str(&rq->arena, e->host),
-                                                      arena_str(&rq->arena, n->rack)};
+        list[(*out_count)++] =
+            (struct hint_endpoint){n->id, e->port, arena_str(&rq->arena, e->host), arena_str(&rq->arena, n->rack)};
     }
     return list;
 }

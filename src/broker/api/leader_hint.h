@@ -1,5 +1,6 @@
-/* leader_hint.h: who leads instead (KIP-951): an answer of NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH carries the new
- * leader, its epoch and its address, so that the client need not ask for metadata first.  Thread: the request's loop. */
+/* leader_hint.h: who leads instead (KIP-951): an answer of NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH carries the
+ * new leader, its epoch and its address, so that the client need not ask for metadata first.  Thread: the request's
+ * loop. */
 #ifndef BROKER_API_LEADER_HINT_H
 #define BROKER_API_LEADER_HINT_H
 

@@ -1,4 +1,5 @@
-/* locate.h: from what a request names to the replica here.  Thread: the request's loop; results are good for one turn. */
+/* locate.h: from what a request names to the replica here.  Thread: the request's loop; results are good for one turn.
+ */
 #ifndef BROKER_API_LOCATE_H
 #define BROKER_API_LOCATE_H
 
