@@ -307,14 +307,12 @@ static void stop_work(struct job *job)
     for (size_t i = 0; i < sj->count; i++) {
         struct stop_item *it = &sj->items[i];
         if (!it->p || !it->delete) continue;
-        char *from = mem_printf("%s/%s-%d", it->p->dir->path, it->p->topic, it->p->index);
         it->doomed_path = doomed_path(sj->r, it->p);
-        enum err e = fs_rename(sj->r->opt.fs, from, it->doomed_path);
+        enum err e = plog_retire(it->p->pl, it->doomed_path);
         if (e && e != ERR_NOT_FOUND) {
-            LOG_ERROR("log_delete_failed", "dir=\"%s\" error=%s", from, err_name(e));
+            LOG_ERROR("log_delete_failed", "topic=%s partition=%d error=%s", it->p->topic, it->p->index, err_name(e));
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
         }
-        mem_free(from);
     }
 }
 
@@ -371,7 +369,7 @@ static void stop_one(struct replicas *r, struct stop_item *it,
     it->delete = ps->delete_partition;
     it->delay_ms = topic_settings(t)->log.file_delete_delay_ms;
     if (it->delete) {
-        partition_set_offline(p);
+        partition_set_deleted(p);
         unlink_partition(r, t, p);
     } else {
         partition_set_role(p, false, atomic_load(&p->leader_epoch), 0);
