@@ -353,12 +353,30 @@ static void unlink_partition(struct replicas *r, struct topic_replicas *t, struc
     grace_release(r->opt.grace, t, release_topic_and_settings);
 }
 
+/* A deletion that a crash interrupted goes on before anybody spoke of the topic: its logs are there, unclaimed. */
+static void delete_unclaimed(struct replicas *r, struct stop_item *it)
+{
+    char *name = mem_strndup(it->topic.data, it->topic.size);
+    it->p = replicas_claim(r, name, it->index);
+    mem_free(name);
+    if (!it->p) return;
+    struct topic_settings settings;
+    r->opt.settings_of(r->opt.settings_arg, it->topic, &settings);
+    it->delete = true;
+    it->delay_ms = settings.log.file_delete_delay_ms;
+    partition_set_deleted(it->p);
+    replicas_drop(r, it->p);
+}
+
 static void stop_one(struct replicas *r, struct stop_item *it,
                      const struct stop_replica_request_stop_replica_partition_state *ps)
 {
     struct topic_replicas *t = replicas_find(r, it->topic);
     struct partition *p = topic_partition(t, ps->partition_index);
-    if (!p) return;
+    if (!p) {
+        if (ps->delete_partition) delete_unclaimed(r, it);
+        return;
+    }
     /* -2 is "the topic is being deleted", -1 "whatever the epoch" (KIP-570's LeaderAndIsr.EpochDuringDelete, NoEpoch).
      */
     if (ps->leader_epoch >= 0 && ps->leader_epoch < atomic_load(&p->leader_epoch)) {
