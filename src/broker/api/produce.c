@@ -313,6 +313,7 @@ static void produce_wait(struct request *rq, struct produce *p)
 {
     const struct produce_request *in = rq->in;
     p->waiting = true;
+    request_uncount(rq); /* followers fetch */
     request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->timeout_ms * 1000);
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
