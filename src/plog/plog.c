@@ -257,6 +257,7 @@ static void group_init(struct group *g, struct plog *pl)
     g->last = &g->first;
     g->segment = active_segment(pl);
     g->bytes = 0;
+    g->first_timestamp = -1;
     g->end = plog_end(pl);
     g->roll = false;
     g->snapshot = NULL;
