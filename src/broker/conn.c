@@ -193,8 +193,9 @@ static bool conn_receive(struct conn *c)
         return false;
     }
     c->in_size += got;
-    /* A short read emptied the socket; the next bytes come with a new event. */
-    if (got < room) c->readable = false;
+    /* A short read emptied the socket; the next bytes come with a new event, but the end of the stream may have come with
+     * this one. */
+    if (got < room && !c->peer_done) c->readable = false;
     return true;
 }
 
@@ -369,6 +370,7 @@ static void on_ready(struct sock *s, void *arg, unsigned ready)
         c->readable = true;
         conn_touch(c);
     }
+    if (ready & (NET_PEER_DONE | NET_HANGUP)) c->peer_done = true;
     conn_pump(c);
 }
 

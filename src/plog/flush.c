@@ -150,7 +150,6 @@ static void flush_end(const struct flush *fl, struct plog *pl)
         if (fl->dir) pl->files_synced = fl->files_made;
         if (fl->epochs) pl->epochs_synced = fl->epochs_written;
         if (fl->parent) pl->parent_unsynced = false;
-        if (all) pl->written_behind = active_segment(pl)->size;
     }
     pthread_mutex_unlock(&pl->lock);
     exclusive_end(pl);
@@ -195,16 +194,9 @@ bool plog_flush_due(struct plog *pl, int64_t now_ms)
 enum err plog_work(struct plog *pl)
 {
     exclusive_begin(pl);
-    pthread_mutex_lock(&pl->lock);
-    struct segment *seg = segment_ref(active_segment(pl));
-    int64_t from = pl->written_behind, to = seg->size;
-    pl->written_behind = to;
-    pthread_mutex_unlock(&pl->lock);
     bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
 
-    if (seg->log && to > from) file_write_behind(seg->log, from, to - from);
-    segment_unref(seg);
     enum err e = closed ? plog_flush_segments(pl, false) : OK;
     pthread_mutex_lock(&pl->lock);
     pl->work_wanted = false; /* what came up meanwhile, the next append tells */

@@ -427,7 +427,7 @@ static void after_publish(struct plog *pl, bool new_epoch)
 static bool work_is_due(struct plog *pl)
 {
     if (pl->work_wanted || !pl->events.wants_work) return false;
-    pl->work_wanted = has_closed_unsynced(pl) || active_segment(pl)->size - pl->written_behind >= WRITE_BEHIND_BYTES;
+    pl->work_wanted = has_closed_unsynced(pl);
     return pl->work_wanted;
 }
 

@@ -20,7 +20,6 @@ enum {
     HINTS_APPENDED = 8, /* the last published ends */
     HINTS_READ = 8,     /* where the last slices ended */
     HINT_COUNT = HINTS_APPENDED + HINTS_READ,
-    WRITE_BEHIND_BYTES = 8 * 1024 * 1024,
 };
 
 /* "The batch that starts with `offset` stands at `pos` of the segment", and its size where known, else 0. */
@@ -55,7 +54,6 @@ struct plog {
     struct segment **segments; /* by base offset; the last one is active; never empty */
     size_t segment_count, segment_cap;
     int64_t size;                /* bytes of all segments */
-    int64_t written_behind;      /* of the active segment: written out, or told to be */
     struct producers *producers; /* its own object: truncation makes a new one aside */
     struct epochs epochs;
     int64_t snapshot_offset; /* the newest snapshot file; -1: none */

@@ -241,7 +241,6 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     old->unsynced |= old->indexes_unsynced;
     plog_add_segment(pl, seg);
     pl->snapshot_offset = base_offset;
-    pl->written_behind = 0;
     pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
     return OK;
