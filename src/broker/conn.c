@@ -339,6 +339,7 @@ static void conn_flush(struct conn *c)
 {
     while (!c->failed && c->request_count > 0) {
         conn_account_sent(c, 0); /* replies without bytes */
+        if (c->failed) return;   /* one of them closed the connection */
         struct iov_run run;
         run.count = 0;
         run.size = 0;

@@ -482,10 +482,12 @@ static enum err close_files(struct plog *pl)
 
 enum err plog_close(struct plog *pl)
 {
-    exclusive_begin(pl);
-    pl->closing = true;
-    enum err e = close_files(pl);
-    exclusive_end(pl);
+    enum err e = exclusive_begin(pl);
+    if (!e) {
+        pl->closing = true;
+        e = close_files(pl);
+        exclusive_end(pl);
+    }
     if (!e) e = plog_flush(pl);
     plog_abandon(pl);
     return e;

@@ -72,6 +72,11 @@ MUST_USE enum err plog_close(struct plog *pl);
 /* Closes without flushing (after a failure, or before the directory is removed).  Worker. */
 void plog_abandon(struct plog *pl);
 
+/* Renames the directory to `to`, from where it will be removed.  A topic of the same name may be made at once; so from
+ * now on nothing is done by the log's own paths: appends get NOT_LEADER_OR_FOLLOWER, upkeep ERR_CLOSED, and reads go on
+ * in files that are open.  Whatever was in progress is over when this returns, also when it fails.  Worker. */
+MUST_USE enum err plog_retire(struct plog *pl, const char *to);
+
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
 struct uuid plog_topic_id(const struct plog *pl);

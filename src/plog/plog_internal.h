@@ -43,6 +43,7 @@ struct plog {
     bool rolled;          /* segments closed since the last flush of closed segments */
     bool parent_unsynced; /* the directory itself is new */
     bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
+    bool retired;         /* plog_retire(): another log may have the directory's name */
     enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
@@ -91,8 +92,9 @@ size_t segment_floor(const struct plog *pl, int64_t offset);
 /* First offset after the segment.  Under the lock. */
 int64_t segment_end(const struct plog *pl, size_t at);
 
-/* Worker.  Takes the writer role, waiting for who has it; gives it up again. */
-void exclusive_begin(struct plog *pl);
+/* Worker.  Takes the writer role, waiting for who has it; gives it up again.  ERR_CLOSED, without the role: the log is
+ * retired, and its paths are not to be used any more. */
+MUST_USE enum err exclusive_begin(struct plog *pl);
 void exclusive_end(struct plog *pl);
 /* Waits for the last appender to be out of the log: it can be freed. */
 void exclusive_last(struct plog *pl);

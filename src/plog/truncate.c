@@ -162,8 +162,8 @@ static enum err cut_all(struct plog *pl, int64_t offset)
 enum err plog_truncate(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0);
-    enum err e = OK;
-    exclusive_begin(pl);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     int64_t end = plog_end(pl);
     if (offset < end) {
         LOG_INFO("truncated", "dir=%s from=%" PRId64 " to=%" PRId64, pl->dir, end, offset);
@@ -176,6 +176,6 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         if (changed) e = plog_write_epochs(pl);
     }
     exclusive_end(pl);
-    if (e && !plog_error_passes(e)) (void)plog_fail(pl, e);
+    if (e && !plog_error_passes(e)) e = plog_fail(pl, e);
     return e;
 }
