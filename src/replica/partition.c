@@ -142,11 +142,13 @@ int64_t partition_last_stable(struct partition *p)
 
 enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch)
 {
-    if (!atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
+    bool leads = atomic_load(&p->leads);
+    /* One that is being deleted leads no more: who waits is sent to look again, not told of a broken disk. */
+    if (leads && !atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
     int32_t epoch = atomic_load(&p->leader_epoch);
     if (client_epoch >= 0 && client_epoch < epoch) return KERR_FENCED_LEADER_EPOCH;
     if (client_epoch > epoch) return KERR_UNKNOWN_LEADER_EPOCH;
-    return atomic_load(&p->leads) ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
+    return leads ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
 }
 
 enum err partition_raise_start(struct partition *p, int64_t offset)

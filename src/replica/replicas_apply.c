@@ -104,7 +104,10 @@ static void item_open(struct apply *ap, struct apply_item *it)
 {
     struct fault f = {0};
     if (!it->p->pl) {
-        enum err e = replicas_open_log(ap->r, it->p, it->topic_id, &f);
+        /* What is loaded at start has its log: this one is new, and the checkpoints of then may still tell of a
+         * deleted topic of the same name. */
+        const struct log_origin fresh = {.topic_id = it->topic_id};
+        enum err e = replicas_open_log(ap->r, it->p, &fresh, &f);
         if (e) {
             LOG_ERROR("log_open_failed", "topic=%s partition=%d reason=\"%s\"", it->p->topic, it->p->index, f.text);
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
@@ -176,7 +179,11 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
     if (it->kerr) {
         LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index,
                  kerr_name((int16_t)it->kerr));
-        if (!it->is_known && !p->listed) atomic_fetch_sub(&p->dir->partition_count, 1);
+        if (!it->is_known && p->listed) {
+            replicas_unclaim(r, p); /* the directory is there still: nobody may open it a second time */
+            return;
+        }
+        if (!it->is_known) atomic_fetch_sub(&p->dir->partition_count, 1);
         partition_unref(p);
         return;
     }
@@ -300,10 +307,12 @@ static char *doomed_path(struct replicas *r, const struct partition *p)
     return mem_printf("%s/%.*s%s", p->dir->path, room, p->topic, tail);
 }
 
-/* Kafka renames first and removes the files a while later, so that readers in progress end in peace. */
+/* Kafka renames first and removes the files a while later, so that readers in progress end in peace.  The checkpoints
+ * forget the partition too: a topic that is made later under the same name would start where this one did. */
 static void stop_work(struct job *job)
 {
     struct stop_job *sj = CONTAINER_OF(job, struct stop_job, job);
+    bool had_start = false, had_recovery_point = false;
     for (size_t i = 0; i < sj->count; i++) {
         struct stop_item *it = &sj->items[i];
         if (!it->p || !it->delete) continue;
@@ -315,7 +324,12 @@ static void stop_work(struct job *job)
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
         }
         mem_free(from);
+        had_start |= plog_start(it->p->pl) > 0;
+        had_recovery_point |= plog_recovery_point(it->p->pl) > 0;
     }
+    /* A failure is logged; the next chore tries again. */
+    if (had_start) (void)!replicas_write_checkpoints(sj->r, CHORE_STARTS);
+    if (had_recovery_point) (void)!replicas_write_checkpoints(sj->r, CHORE_CHECKPOINT);
 }
 
 static void stop_done(struct job *job)
@@ -355,12 +369,30 @@ static void unlink_partition(struct replicas *r, struct topic_replicas *t, struc
     grace_release(r->opt.grace, t, release_topic_and_settings);
 }
 
+/* One that was loaded but that the controller has not spoken of since: its deletion was cut off by our last stop. */
+static void stop_unclaimed(struct replicas *r, struct stop_item *it)
+{
+    char *name = mem_strndup(it->topic.data, it->topic.size);
+    it->p = replicas_claim(r, name, it->index);
+    mem_free(name);
+    if (!it->p) return;
+    struct topic_settings settings;
+    r->opt.settings_of(r->opt.settings_arg, it->topic, &settings);
+    it->delete = true;
+    it->delay_ms = settings.log.file_delete_delay_ms;
+    partition_set_offline(it->p);
+    replicas_drop(r, it->p);
+}
+
 static void stop_one(struct replicas *r, struct stop_item *it,
                      const struct stop_replica_request_stop_replica_partition_state *ps)
 {
     struct topic_replicas *t = replicas_find(r, it->topic);
     struct partition *p = topic_partition(t, ps->partition_index);
-    if (!p) return;
+    if (!p) {
+        if (ps->delete_partition) stop_unclaimed(r, it);
+        return;
+    }
     /* -2 is "the topic is being deleted", -1 "whatever the epoch" (KIP-570's LeaderAndIsr.EpochDuringDelete, NoEpoch).
      */
     if (ps->leader_epoch >= 0 && ps->leader_epoch < atomic_load(&p->leader_epoch)) {
@@ -370,12 +402,10 @@ static void stop_one(struct replicas *r, struct stop_item *it,
     it->p = partition_ref(p);
     it->delete = ps->delete_partition;
     it->delay_ms = topic_settings(t)->log.file_delete_delay_ms;
-    if (it->delete) {
-        partition_set_offline(p);
-        unlink_partition(r, t, p);
-    } else {
-        partition_set_role(p, false, atomic_load(&p->leader_epoch), 0);
-    }
+    partition_set_role(p, false, atomic_load(&p->leader_epoch), 0);
+    if (!it->delete) return;
+    partition_set_offline(p);
+    unlink_partition(r, t, p);
 }
 
 void replicas_stop(struct replicas *r, const struct stop_replica_request *request, replicas_stopped done, void *arg)

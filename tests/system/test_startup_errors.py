@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import sqlite3
@@ -147,6 +148,20 @@ class TestDirectories:
         running = fresh_broker().start()
         fails({"log.dirs": f"{tmp_path / 'free'},{running.log_dir}"}, re.escape(str(running.log_dir)), "use|lock")
         running.stop()
+
+    def test_a_partition_in_two_directories(self, fails, stopped, tmp_path):
+        second = tmp_path / "second"
+        shutil.copytree(stopped.log_dir / "kept-1", second / "kept-1")
+        dirs = f"{stopped.log_dir},{second}"
+        fails({"log.dirs": dirs}, r"two logs of one partition.*kept-1", directory=stopped.directory)
+        shutil.rmtree(second)
+        still_good(stopped)
+
+    def test_a_directory_that_only_looks_like_a_partition_costs_nothing(self, stopped):
+        (stopped.log_dir / "copy-2024010112").mkdir()
+        still_good(stopped)
+        assert stopped.start().rss_bytes() < 1 << 30
+        stopped.stop()
 
     def test_a_lock_that_a_dead_process_left_is_none(self, stopped):
         stopped.start()
