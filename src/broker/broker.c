@@ -193,8 +193,10 @@ static void free_parts(struct broker_run *run)
 {
     struct broker *br = &run->br;
     join_threads(run);
-    if (br->replicas) replicas_stop_upkeep(br->replicas);
     if (br->workers) workers_free(br->workers);
+    /* After the workers, of whom one may have been loading, and before anything turns a loop once more: from here on
+     * nothing may be submitted. */
+    if (br->replicas) replicas_stop_upkeep(br->replicas);
     drain_mailboxes(br);
     run_start_abandon(run);
     replicas_close(br->replicas, run->started, br->epoch);

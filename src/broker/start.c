@@ -50,9 +50,10 @@ void run_start_abandon(struct broker_run *run)
     if (run->start) start_free(run->start);
 }
 
+/* What fails because we were told to stop meanwhile is no failure. */
 static void step_failed(struct start *st, enum err e, const struct fault *f)
 {
-    run_fail(st->run, e, f); /* `f` may lie in `st` */
+    if (!st->run->stopping) run_fail(st->run, e, f); /* `f` may lie in `st` */
     start_free(st);
 }
 
