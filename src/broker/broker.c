@@ -105,7 +105,6 @@ static enum err open_replicas(struct broker *br, const struct config *cfg, struc
         .workers = br->workers,
         .dirs = dirs.items,
         .dir_count = dirs.count,
-        .recovery_threads = process_cpu_count(),
         .retention_check_ms = config_i64(cfg, CFG_LOG_RETENTION_CHECK_INTERVAL_MS),
         .flush_check_ms = config_i64(cfg, CFG_LOG_FLUSH_SCHEDULER_INTERVAL_MS),
         .checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS),

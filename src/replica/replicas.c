@@ -425,14 +425,15 @@ static enum err remove_clean_marks(struct replicas *r, struct fault *f)
     return OK;
 }
 
-enum err replicas_load(struct replicas *r, struct fault *f)
+enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
 {
+    r->threads = threads;
     struct load ld = {.r = r};
     enum err e = OK;
     for (size_t i = 0; i < r->dir_count && !e; i++) e = load_list_dir(&ld, &r->dirs[i], f);
     if (!e) e = remove_clean_marks(r, f);
     struct workers *w = NULL;
-    if (!e) e = workers_new(&w, "recovery", r->opt.recovery_threads, f);
+    if (!e) e = workers_new(&w, "recovery", threads, f);
     for (size_t i = 0; i < ld.count && !e; i++) {
         ld.items[i]->job.work = load_one;
         workers_submit(w, &ld.items[i]->job);
@@ -528,7 +529,7 @@ static enum err close_logs(struct replicas *r)
     struct partition **list = replicas_list(r, &count);
     struct close_item *items = mem_zalloc(count, sizeof *items);
     struct workers *w = NULL;
-    enum err e = workers_new(&w, "closing", r->opt.recovery_threads, NULL);
+    enum err e = workers_new(&w, "closing", r->threads, NULL);
     for (size_t i = 0; i < count && !e; i++) {
         items[i].p = list[i];
         items[i].job.work = close_one;
