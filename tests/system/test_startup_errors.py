@@ -15,7 +15,7 @@ import subprocess
 import pytest
 
 from batches import Record, build
-from brokers import free_port
+from brokers import free_port, wait_until
 
 pytestmark = pytest.mark.barnabas_only
 
@@ -305,6 +305,18 @@ class TestStopping:
                 c.announced()
                 c.send_fetch("quiet", 0, 0, max_wait_ms=600_000)
             broker.stop()
+
+    def test_a_stop_does_not_wait_for_what_the_controller_cannot_finish(self, fresh_broker):
+        broker = fresh_broker().start()
+        with broker.connect() as c:
+            c.new_topic("stuck")
+            with mounted(broker.log_dir / "stuck-0", "size=1m"):  # a mount point cannot be renamed
+                c.send("DeleteTopics", 5, TopicNames=["stuck"], TimeoutMs=600_000)
+                wait_until(lambda: "replica_not_deleted" in broker.output(), 30, "the deletion has failed")
+                broker.stop()
+        broker.start()
+        wait_until(lambda: not (broker.log_dir / "stuck-0").exists(), 30, "the next start has deleted it")
+        broker.stop()
 
     def test_the_clean_mark_goes_when_it_runs(self, stopped):
         mark = stopped.log_dir / ".kafka_cleanshutdown"
