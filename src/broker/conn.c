@@ -55,8 +55,6 @@ static void conn_free(struct conn *c)
     sock_close(c->sock);
     buf_unref(c->in);
     broker_connection_closed(set->broker, c->listener, c->host);
-    mem_free(c->software_name);
-    mem_free(c->software_version);
     mem_free(c);
     set->count--;
     if (set->closing && set->count == 0) broker_set_drained(set->broker);

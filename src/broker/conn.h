@@ -62,9 +62,6 @@ struct conn {
     bool in_callback; /* conn_free() is put off */
     bool held;        /* conn_hold() */
     struct loop_idle resume;
-
-    /* What the broker knows of the client (KIP-511, fetch sessions). */
-    char *software_name, *software_version;
 };
 
 void conn_set_init(struct conn_set *set, struct broker *broker, struct loop *loop);

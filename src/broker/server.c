@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include "base/hash.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 #define LOG_MODULE "broker"
@@ -95,6 +95,17 @@ static bool has_room(struct server *s)
     return room;
 }
 
+/* Under the lock: whether those who wait for room must be told of it. */
+static bool room_came(const struct server *s)
+{
+    return s->waiting_for_room && s->connections < s->connections_max;
+}
+
+static void tell_room(struct server *s)
+{
+    if (!atomic_exchange(&s->room_posted, true)) loop_post(broker_home(s->br), &s->room_msg);
+}
+
 void server_connection_closed(struct server *s, const char *host)
 {
     pthread_mutex_lock(&s->lock);
@@ -106,9 +117,9 @@ void server_connection_closed(struct server *s, const char *host)
         mem_free(hc);
     }
     s->connections--;
-    bool tell = s->waiting_for_room && s->connections < s->connections_max;
+    bool tell = room_came(s);
     pthread_mutex_unlock(&s->lock);
-    if (tell && !atomic_exchange(&s->room_posted, true)) loop_post(broker_home(s->br), &s->room_msg);
+    if (tell) tell_room(s);
 }
 
 static void limits_clear(struct server *s)
@@ -134,7 +145,9 @@ void server_reconfigure(struct server *s, const struct config *cfg)
         hl->connections_max = list.items[i].connections_max;
         HASH_ADD_STR(s->limits, host, hl);
     }
+    bool tell = room_came(s);
     pthread_mutex_unlock(&s->lock);
+    if (tell) tell_room(s);
 }
 
 /* ---- Accepting */
@@ -331,7 +344,7 @@ enum err server_open(struct server **out, struct broker *br, const struct config
         e = bind_listener(ls, &list.items[i], (int)config_i64(cfg, CFG_SOCKET_LISTEN_BACKLOG_SIZE), f);
         const struct listener *adv = listener_find(advertised, ls->name);
         if (e) break;
-        /* A listener that is not advertised is told nobody's clients but its own. */
+        /* A listener that is not advertised is told to nobody but its own clients. */
         choose_advertised(ls, adv ? adv : &list.items[i]);
         check_advertised(ls);
         sock_set_buffers(ls->sock, (int)config_i64(cfg, CFG_SOCKET_SEND_BUFFER_BYTES), receive_buffer_bytes(cfg));

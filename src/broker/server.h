@@ -27,6 +27,7 @@ MUST_USE enum err server_start(struct server *s, struct fault *f);
 /* Accepts no more.  Home loop. */
 void server_stop(struct server *s);
 void server_free(struct server *s);
+/* Takes over the limits on connections; those that are there stay.  Home loop. */
 void server_reconfigure(struct server *s, const struct config *cfg);
 
 size_t server_listener_count(const struct server *s);

@@ -16,6 +16,7 @@
 #include "coord/coord.h"
 #include "coord/embedded.h"
 #include "coord/znodes.h"
+#include "os/process.h"
 
 #define LOG_MODULE "broker"
 #include "base/log.h"
@@ -50,9 +51,10 @@ void run_start_abandon(struct broker_run *run)
     if (run->start) start_free(run->start);
 }
 
+/* What fails because we were told to stop meanwhile is no failure. */
 static void step_failed(struct start *st, enum err e, const struct fault *f)
 {
-    run_fail(st->run, e, f); /* `f` may lie in `st` */
+    if (!st->run->stopping) run_fail(st->run, e, f); /* `f` may lie in `st` */
     start_free(st);
 }
 
@@ -200,10 +202,22 @@ static void load_config(struct start *st)
 
 /* ---- Logs */
 
+enum { RECOVERY_THREADS_MAX = 256 };
+
+/* num.recovery.threads.per.data.dir, which the stored configuration may set; but no CPU is left idle. */
+static unsigned recovery_threads(struct broker *br)
+{
+    struct config *cfg = config_live_ref(br->config);
+    int64_t wanted = config_i64(cfg, CFG_NUM_RECOVERY_THREADS_PER_DATA_DIR) * (int64_t)replicas_dir_count(br->replicas);
+    config_unref(cfg);
+    return MAX((unsigned)MIN(wanted, RECOVERY_THREADS_MAX), process_cpu_count());
+}
+
 static void load_logs_work(struct job *job)
 {
     struct start *st = CONTAINER_OF(job, struct start, job);
-    st->job_err = replicas_load(st->run->br.replicas, &st->job_fault);
+    struct broker *br = &st->run->br;
+    st->job_err = replicas_load(br->replicas, recovery_threads(br), &st->job_fault);
 }
 
 static void load_logs_done(struct job *job)

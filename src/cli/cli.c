@@ -44,9 +44,8 @@ static void print_overview(FILE *out)
             "print the version");
 }
 
-void cli_help(const char *command)
+static void print_help(const struct command *c)
 {
-    const struct command *c = command_find(command);
     printf("usage: barnabas %s %s\n\n%s", c->name, c->arguments, c->help);
 }
 
@@ -88,7 +87,7 @@ int cli_main(int argc, char **argv)
     if (!c) return unknown_command(help ? argv[2] : name);
     for (int i = 2; i < argc && !help; i++) help = strcmp(argv[i], "--help") == 0;
     if (help) {
-        cli_help(c->name);
+        print_help(c);
         return 0;
     }
     return c->run(argc - 1, argv + 1);

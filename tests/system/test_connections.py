@@ -131,6 +131,25 @@ def test_max_connections_of_the_whole_broker(fresh_broker):
     broker.stop()
 
 
+def test_who_waits_for_room_is_served_when_max_connections_is_raised(fresh_broker):
+    broker = fresh_broker({"max.connections": "4"}).start()
+    wait_until(lambda: _serves_one_more(broker), 30, "the harness's connection is gone")
+    many = [broker.connect(timeout=30) for _ in range(4)]
+    assert all(served(c) for c in many)
+    with broker.connect(timeout=30) as waiting:
+        asked = [{"Name": "max.connections", "ConfigOperation": 0, "Value": "10"}]
+        answer = many[0].call(
+            "IncrementalAlterConfigs",
+            Resources=[{"ResourceType": 4, "ResourceName": "", "Configs": asked}],
+            ValidateOnly=False,
+        )
+        assert answer.Responses[0].ErrorCode == 0
+        assert served(waiting)
+    for c in many:
+        c.close()
+    broker.stop()
+
+
 def _serves_one_more(broker):
     with broker.connect() as c:
         return served(c)

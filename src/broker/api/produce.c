@@ -359,7 +359,7 @@ static enum step produce_finish(struct request *rq, struct produce *p)
         failed |= part->out->error_code != KERR_NONE;
         buf_unref(part->packed);
         if (!part->p) continue;
-        partition_unwait(part->p, &part->waiter);
+        if (p->waiting) partition_unwait(part->p, &part->waiter);
         partition_unref(part->p);
     }
     /* With acks=0 there is no answer to put an error in: closing tells the client to look again (as Kafka does). */
