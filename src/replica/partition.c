@@ -154,7 +154,7 @@ enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch
     int32_t epoch = atomic_load(&p->leader_epoch);
     if (client_epoch >= 0 && client_epoch < epoch) return KERR_FENCED_LEADER_EPOCH;
     if (client_epoch > epoch) return KERR_UNKNOWN_LEADER_EPOCH;
-    return leads ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
+    return atomic_load(&p->leads) ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
 }
 
 enum err partition_raise_start(struct partition *p, int64_t offset)
