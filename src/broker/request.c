@@ -76,6 +76,12 @@ void request_wait_until(struct request *rq, int64_t due_us)
     loop_timer_set(rq->loop, &rq->deadline, due_us);
 }
 
+void request_uncount(struct request *rq)
+{
+    if (rq->frame_size) broker_release_request_bytes(rq->broker, rq->frame_size);
+    rq->frame_size = 0;
+}
+
 void *request_op(struct request *rq, size_t size)
 {
     if (!rq->op) rq->op = arena_alloc(&rq->arena, size);
@@ -114,7 +120,7 @@ void request_release(struct request *rq)
     loop_timer_cancel(rq->loop, &rq->deadline);
     writer_fini(&rq->reply);
     if (rq->frame) {
-        broker_release_request_bytes(rq->broker, rq->frame_size);
+        request_uncount(rq);
         buf_unref(rq->frame);
         rq->frame = NULL;
     }

@@ -73,6 +73,9 @@ void request_wake(struct request *rq);
 void request_enter(struct request *rq);
 /* Has the handler entered again at this time with rq->expired set.  Loop time. */
 void request_wait_until(struct request *rq, int64_t due_us);
+/* The request waits for what other requests bring: it no longer counts against queued.max.request.bytes, or those might
+ * never be read. */
+void request_uncount(struct request *rq);
 /* Runs `work` on a worker, for what may wait for the disk, and enters the handler again afterwards (return WAIT).
  * Nothing else enters it meanwhile. */
 void request_offload(struct request *rq, void (*work)(struct request *rq));

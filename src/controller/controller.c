@@ -30,16 +30,25 @@ static void state_set(struct controller *c, enum controller_state state)
 
 /* --- events --- */
 
+static void run_later(struct controller *c, int64_t wait_us)
+{
+    if (!c->stopping) loop_timer_set(c->opt.loop, &c->retry, loop_now_us(c->opt.loop) + wait_us);
+}
+
 static void office_released(void *arg, const struct coord_result *r)
 {
-    (void)arg;
-    (void)r; /* when it fails the office is another's, or goes with the session */
+    struct controller *c = arg;
+    /* It is another's, or went or goes with the session. */
+    if (r->err == OK || r->err == ERR_VERSION || r->err == ERR_NOT_FOUND || r->err == ERR_CLOSED) return;
+    /* A full disk, say.  Nobody else can be elected as long as our session lives. */
+    c->unreleased = true;
+    run_later(c, OFFICE_RETRY_US);
 }
 
 /* Removes /controller if it is ours. */
 static void release_office(struct controller *c)
 {
-    if (c->state == CONTROLLER_STANDBY) return;
+    c->unreleased = false;
     const struct coord_op ops[] = {
         {.kind = COORD_CHECK, .path = ZNODE_CONTROLLER_EPOCH, .version = c->epoch_version},
         {.kind = COORD_DELETE, .path = ZNODE_CONTROLLER, .version = COORD_ANY_VERSION},
@@ -47,16 +56,11 @@ static void release_office(struct controller *c)
     coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), (struct coord_to){c->opt.loop, office_released, c});
 }
 
-static void run_later(struct controller *c, int64_t wait_us)
-{
-    if (!c->stopping) loop_timer_set(c->opt.loop, &c->retry, loop_now_us(c->opt.loop) + wait_us);
-}
-
 static void leave_office(struct controller *c)
 {
     bool wrong = c->tables_wrong;
     c->deposed = c->tables_wrong = false;
-    release_office(c);
+    if (c->state != CONTROLLER_STANDBY) release_office(c);
     deletion_abandon(c);
     state_clear(c);
     state_set(c, CONTROLLER_STANDBY);
@@ -142,7 +146,9 @@ void controller_reload(struct controller *c)
 static void retry_fire(struct timer *t)
 {
     struct controller *c = CONTAINER_OF(t, struct controller, retry);
-    if (!c->stopping) office_queue(c);
+    if (c->stopping || c->state != CONTROLLER_STANDBY) return;
+    if (c->unreleased) release_office(c); /* its answer comes before those of the run for office */
+    if (!c->office_queued) office_queue(c);
 }
 
 void controller_fail(struct controller *c, const struct fault *f)
@@ -247,6 +253,7 @@ static void office_run_done(void *arg, const struct coord_result *r)
     struct office *o = arg;
     if (r->err == OK) {
         o->won = true;
+        o->c->unreleased = false;
         o->c->epoch = o->epoch + 1;
         o->c->epoch_version = r->results[o->epoch_step].stat.version;
     } else if (r->err == ERR_EXISTS && r->results[OFFICE_STEP_CONTROLLER].err == ERR_EXISTS) {
@@ -505,7 +512,7 @@ static enum step office_failed(struct controller *c, struct office *o)
 {
     controller_fail(c, &o->fault);
     enum err e = o->fault.code;
-    release_office(c);
+    if (c->state != CONTROLLER_STANDBY) release_office(c);
     state_clear(c);
     state_set(c, CONTROLLER_STANDBY);
     office_end(o);

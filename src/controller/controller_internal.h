@@ -83,6 +83,7 @@ struct controller {
     bool running;       /* inside controller_pump(): events must not be entered from within */
     bool deposed;       /* a write met another epoch, or /controller is not ours: leave office before the next event */
     bool office_queued; /* an event that runs for office is in the queue or current */
+    bool unreleased;    /* out of office, but /controller is still there: the store could not be written */
     bool tables_wrong;  /* with deposed: see controller_reload() */
     int64_t purged_ms;  /* when old config notifications were last removed */
     size_t messages_out;

@@ -1,10 +1,13 @@
 """Listeners, advertised addresses and the limits of connections."""
 
+import contextlib
 import socket
 
 import pytest
 
+import batches
 import rawkafka
+from batches import Record, build
 from brokers import free_port, wait_until
 from rawkafka import Kerr
 
@@ -114,6 +117,21 @@ def test_ipv6(fresh_broker):
     with broker.connect() as c:
         (node,) = c.metadata().Brokers
         assert (node.Host, node.Port) == ("::1", port)
+    broker.stop()
+
+
+@pytest.mark.barnabas_only
+def test_readers_that_wait_do_not_keep_writers_from_being_read(fresh_broker, topic_name):
+    """More waiting fetches than queued.max.request.bytes has room for: only what is written ends their wait."""
+    broker = fresh_broker({"socket.request.max.bytes": "2000", "queued.max.request.bytes": "2000"}).start()
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(broker.connect())
+        writer.new_topic(topic_name)
+        readers = [stack.enter_context(broker.connect(timeout=60)) for _ in range(60)]
+        waiting = [reader.send_fetch(topic_name, 0, 0, max_wait_ms=600_000) for reader in readers]
+        assert writer.produce(topic_name, 0, build([Record(b"k", b"v")])).ErrorCode == 0
+        for reader, fetch in zip(readers, waiting):
+            assert batches.records_of(reader.receive(fetch).Responses[0].Partitions[0].Records)[0].value == b"v"
     broker.stop()
 
 

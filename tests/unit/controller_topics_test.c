@@ -477,6 +477,35 @@ static void a_topic_that_cannot_be_written_is_refused_and_leaves_nothing(void **
     assert_int_equal(controller_state(cl->c), CONTROLLER_ACTIVE);
 }
 
+/* It can then neither finish the deletion nor give its office up. */
+static void a_store_that_was_full_in_the_midst_of_a_deletion_has_a_controller_again_afterwards(void **state)
+{
+    struct cluster *cl = *state;
+    create_topic(cl, "t", 3, 1);
+    cl->hold = true;
+    struct outcome o = {.w = cl->w};
+    struct controller_topic_ref ref = {.name = STR("t")};
+    controller_delete_topics(cl->c, &ref, 1, 60000, outcome_to(&o));
+    settle(cl->w);
+    struct rlimit was, tight;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    tight = was;
+    tight.rlim_cur = 4096;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    cluster_answer(cl);
+    outcome_wait(&o);
+    settle(cl->w);
+    assert_int_equal(o.results[0].kerr, KERR_NOT_CONTROLLER);
+    assert_int_equal(controller_state(cl->c), CONTROLLER_STANDBY);
+    assert_int_equal(call_exists(cl->w, "/controller", COORD_NO_WATCH).r.err, OK);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    while (controller_state(cl->c) != CONTROLLER_ACTIVE || controller_topic_count(cl->c) > 0)
+        loop_turn(cl->w->loop, 10 * 1000 * 1000);
+    assert_int_equal(call_exists(cl->w, "/brokers/topics/t", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    assert_int_equal(create_topic(cl, "t", 3, 1).kerr, KERR_NONE);
+}
+
 static void what_was_answered_survives_a_restart_on_the_embedded_store(void **state)
 {
     struct cluster *cl = *state;
@@ -543,6 +572,9 @@ int main(void)
         TEST(producer_ids_are_given_once),
         cmocka_unit_test_setup_teardown(a_topic_that_cannot_be_written_is_refused_and_leaves_nothing, setup_embedded,
                                         teardown),
+        cmocka_unit_test_setup_teardown(
+            a_store_that_was_full_in_the_midst_of_a_deletion_has_a_controller_again_afterwards, setup_embedded,
+            teardown),
         cmocka_unit_test_setup_teardown(what_was_answered_survives_a_restart_on_the_embedded_store, setup_embedded,
                                         teardown),
     };

@@ -217,6 +217,7 @@ static void fetch_wait(struct request *rq, struct fetch *f)
 {
     const struct fetch_request *in = rq->in;
     f->waiting = true;
+    request_uncount(rq);
     request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->max_wait_ms * 1000);
     for (int32_t i = 0; i < f->plan.count; i++) {
         struct fetch_part *part = &f->parts[i];

@@ -276,7 +276,8 @@ static void produce_flush(struct request *rq)
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         if (!part->appended || !plog_flush_due(part->p->pl, now_ms)) continue;
-        if (plog_flush(part->p->pl)) part_fail(part, KERR_KAFKA_STORAGE_ERROR, NULL);
+        enum err e = plog_flush(part->p->pl);
+        if (e) part_fail(part, e == ERR_CLOSED ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_KAFKA_STORAGE_ERROR, NULL);
     }
 }
 
@@ -313,6 +314,7 @@ static void produce_wait(struct request *rq, struct produce *p)
 {
     const struct produce_request *in = rq->in;
     p->waiting = true;
+    request_uncount(rq); /* followers fetch */
     request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->timeout_ms * 1000);
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
