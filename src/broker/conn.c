@@ -191,8 +191,9 @@ static bool conn_receive(struct conn *c)
         return false;
     }
     c->in_size += got;
-    /* A short read emptied the socket; the next bytes come with a new event. */
-    if (got < room) c->readable = false;
+    /* A short read emptied the socket; the next bytes come with a new event, but the end of the stream may have come
+     * with this one. */
+    if (got < room && !c->peer_done) c->readable = false;
     return true;
 }
 
@@ -336,6 +337,7 @@ static void conn_flush(struct conn *c)
 {
     while (!c->failed && c->request_count > 0) {
         conn_account_sent(c, 0); /* replies without bytes */
+        if (c->failed) return;   /* one of them closed the connection */
         struct iov_run run;
         run.count = 0;
         run.size = 0;
@@ -367,6 +369,7 @@ static void on_ready(struct sock *s, void *arg, unsigned ready)
         c->readable = true;
         conn_touch(c);
     }
+    if (ready & (NET_PEER_DONE | NET_HANGUP)) c->peer_done = true;
     conn_pump(c);
 }
 

@@ -41,8 +41,8 @@ static enum err flush_index_tails(struct plog *pl, struct segment *seg)
 
 static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
 {
-    enum err e = OK;
-    exclusive_begin(pl);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     size_t end = pl->segment_count, active = end - 1, first = active;
     if (!with_active || !active_segment(pl)->unsynced) end--;
     while (first > 0 && pl->segments[first - 1]->unsynced) first--;
@@ -132,9 +132,10 @@ static enum err sync_dirs(const struct flush *fl, struct plog *pl)
 }
 
 /* What was appended, rolled or cut meanwhile is not covered. */
-static void flush_end(const struct flush *fl, struct plog *pl)
+static enum err flush_end(const struct flush *fl, struct plog *pl)
 {
-    exclusive_begin(pl);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     pthread_mutex_lock(&pl->lock);
     bool all = fl->end == plog_end(pl);
     if (fl->generation == pl->generation) {
@@ -150,10 +151,10 @@ static void flush_end(const struct flush *fl, struct plog *pl)
         if (fl->dir) pl->files_synced = fl->files_made;
         if (fl->epochs) pl->epochs_synced = fl->epochs_written;
         if (fl->parent) pl->parent_unsynced = false;
-        if (all) pl->written_behind = active_segment(pl)->size;
     }
     pthread_mutex_unlock(&pl->lock);
     exclusive_end(pl);
+    return OK;
 }
 
 static void flush_fini(struct flush *fl)
@@ -171,9 +172,9 @@ enum err plog_flush_segments(struct plog *pl, bool with_active)
     if (!e) e = flush_add_files(&fl, pl);
     if (!e) e = sync_files(&fl);
     if (!e) e = sync_dirs(&fl, pl);
-    if (!e) flush_end(&fl, pl);
+    if (!e) e = flush_end(&fl, pl);
     flush_fini(&fl);
-    return e && !plog_error_passes(e) ? plog_fail(pl, e) : e;
+    return e && e != ERR_CLOSED && !plog_error_passes(e) ? plog_fail(pl, e) : e;
 }
 
 enum err plog_flush(struct plog *pl)
@@ -194,18 +195,12 @@ bool plog_flush_due(struct plog *pl, int64_t now_ms)
 
 enum err plog_work(struct plog *pl)
 {
-    exclusive_begin(pl);
-    pthread_mutex_lock(&pl->lock);
-    struct segment *seg = segment_ref(active_segment(pl));
-    int64_t from = pl->written_behind, to = seg->size;
-    pl->written_behind = to;
-    pthread_mutex_unlock(&pl->lock);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
 
-    if (seg->log && to > from) file_write_behind(seg->log, from, to - from);
-    segment_unref(seg);
-    enum err e = closed ? plog_flush_segments(pl, false) : OK;
+    e = closed ? plog_flush_segments(pl, false) : OK;
     pthread_mutex_lock(&pl->lock);
     pl->work_wanted = false; /* what came up meanwhile, the next append tells */
     pthread_mutex_unlock(&pl->lock);

@@ -239,8 +239,8 @@ static enum err txns_from(struct plog *pl, int64_t from, struct segment **seg, s
     pthread_mutex_unlock(&pl->lock);
     if (!to_open) return OK;
 
-    enum err e = OK;
-    exclusive_begin(pl);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     if (!(*seg)->txns.path) {
         char *path = segment_path(pl->dir, (*seg)->base_offset, SEGMENT_TXNS);
         e = txnindex_open(txns, pl->fs, path);

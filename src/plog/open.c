@@ -445,7 +445,6 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
     if (!e) e = open_start(pl, opt->log_start);
     int64_t known = opt->clean ? plog_end(pl) : MIN(opt->recovery_point, plog_end(pl));
     atomic_store_explicit(&pl->recovery_point, known, memory_order_relaxed);
-    pl->written_behind = pl->segment_count ? active_segment(pl)->size : 0;
     /* Thousands of idle logs keep no files open; who appends or reads opens what it needs. */
     for (size_t i = 0; i < pl->segment_count && !e; i++) segment_close_files(pl->segments[i]);
     return e;
@@ -483,10 +482,12 @@ static enum err close_files(struct plog *pl)
 
 enum err plog_close(struct plog *pl)
 {
-    exclusive_begin(pl);
-    pl->closing = true;
-    enum err e = close_files(pl);
-    exclusive_end(pl);
+    enum err e = exclusive_begin(pl);
+    if (!e) {
+        pl->closing = true;
+        e = close_files(pl);
+        exclusive_end(pl);
+    }
     if (!e) e = plog_flush(pl);
     plog_abandon(pl);
     return e;

@@ -178,6 +178,7 @@ static enum kerr assign_replica(struct append *a, int64_t next)
 
 static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t next)
 {
+    if (pl->retired) return KERR_NOT_LEADER_OR_FOLLOWER;
     if (pl->failed) return KERR_KAFKA_STORAGE_ERROR;
     if ((int64_t)a->size > pl->config.segment_bytes) return KERR_RECORD_LIST_TOO_LARGE;
     if (a->origin == APPEND_REPLICA) return assign_replica(a, next);
@@ -257,6 +258,7 @@ static void group_init(struct group *g, struct plog *pl)
     g->last = &g->first;
     g->segment = active_segment(pl);
     g->bytes = 0;
+    g->first_timestamp = -1;
     g->end = plog_end(pl);
     g->roll = false;
     g->snapshot = NULL;
@@ -426,7 +428,7 @@ static void after_publish(struct plog *pl, bool new_epoch)
 static bool work_is_due(struct plog *pl)
 {
     if (pl->work_wanted || !pl->events.wants_work) return false;
-    pl->work_wanted = has_closed_unsynced(pl) || active_segment(pl)->size - pl->written_behind >= WRITE_BEHIND_BYTES;
+    pl->work_wanted = has_closed_unsynced(pl);
     return pl->work_wanted;
 }
 
@@ -507,14 +509,18 @@ static void role_release(struct plog *pl)
     pthread_mutex_unlock(&pl->lock);
 }
 
-void exclusive_begin(struct plog *pl)
+enum err exclusive_begin(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
     pl->role_wanted++;
     while (pl->writing) pthread_cond_wait(&pl->role_free, &pl->lock);
     pl->role_wanted--;
     pl->writing = true;
+    bool retired = pl->retired;
     pthread_mutex_unlock(&pl->lock);
+    if (!retired) return OK;
+    exclusive_end(pl);
+    return ERR_CLOSED;
 }
 
 void exclusive_end(struct plog *pl)
@@ -554,12 +560,26 @@ bool plog_error_passes(enum err e)
     return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
 }
 
+enum err plog_retire(struct plog *pl, const char *to)
+{
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
+    e = fs_rename(pl->fs, pl->dir, to);
+    pthread_mutex_lock(&pl->lock);
+    pl->retired = true;
+    hints_clear(pl); /* what readers are about to open is not lent to the log */
+    pthread_mutex_unlock(&pl->lock);
+    exclusive_end(pl);
+    return e;
+}
+
 enum err plog_fail(struct plog *pl, enum err e)
 {
     pthread_mutex_lock(&pl->lock);
-    bool first = !pl->failed;
+    bool retired = pl->retired, first = !pl->failed && !retired;
     if (first) pl->failed = e;
     pthread_mutex_unlock(&pl->lock);
+    if (retired) return ERR_CLOSED; /* it failed because its directory is gone */
     if (first) tell_failed(pl, e);
     return e;
 }

@@ -72,6 +72,11 @@ MUST_USE enum err plog_close(struct plog *pl);
 /* Closes without flushing (after a failure, or before the directory is removed).  Worker. */
 void plog_abandon(struct plog *pl);
 
+/* Renames the directory to `to`, from where it will be removed.  A topic of the same name may be made at once; so from
+ * now on nothing is done by the log's own paths: appends get NOT_LEADER_OR_FOLLOWER, upkeep ERR_CLOSED, and reads go on
+ * in files that are open.  Whatever was in progress is over when this returns, also when it fails.  Worker. */
+MUST_USE enum err plog_retire(struct plog *pl, const char *to);
+
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
 struct uuid plog_topic_id(const struct plog *pl);
@@ -171,7 +176,7 @@ MUST_USE enum err plog_flush(struct plog *pl);
 /* True when flush.messages or flush.ms asks for plog_flush() now; with flush.messages an append may be acknowledged
  * only after it.  Any thread, no lock, cheap. */
 bool plog_flush_due(struct plog *pl, int64_t now_ms);
-/* What events.wants_work asks for: flushes segments that were closed, starts write-back of what was appended. */
+/* What events.wants_work asks for: flushes segments that were closed. */
 MUST_USE enum err plog_work(struct plog *pl);
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);

@@ -20,7 +20,6 @@ enum {
     HINTS_APPENDED = 8, /* the last published ends */
     HINTS_READ = 8,     /* where the last slices ended */
     HINT_COUNT = HINTS_APPENDED + HINTS_READ,
-    WRITE_BEHIND_BYTES = 8 * 1024 * 1024,
 };
 
 /* "The batch that starts with `offset` stands at `pos` of the segment", and its size where known, else 0. */
@@ -44,6 +43,7 @@ struct plog {
     bool rolled;          /* segments closed since the last flush of closed segments */
     bool parent_unsynced; /* the directory itself is new */
     bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
+    bool retired;         /* plog_retire(): another log may have the directory's name */
     enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
@@ -55,7 +55,6 @@ struct plog {
     struct segment **segments; /* by base offset; the last one is active; never empty */
     size_t segment_count, segment_cap;
     int64_t size;                /* bytes of all segments */
-    int64_t written_behind;      /* of the active segment: written out, or told to be */
     struct producers *producers; /* its own object: truncation makes a new one aside */
     struct epochs epochs;
     int64_t snapshot_offset; /* the newest snapshot file; -1: none */
@@ -93,8 +92,9 @@ size_t segment_floor(const struct plog *pl, int64_t offset);
 /* First offset after the segment.  Under the lock. */
 int64_t segment_end(const struct plog *pl, size_t at);
 
-/* Worker.  Takes the writer role, waiting for who has it; gives it up again. */
-void exclusive_begin(struct plog *pl);
+/* Worker.  Takes the writer role, waiting for who has it; gives it up again.  ERR_CLOSED, without the role: the log is
+ * retired, and its paths are not to be used any more. */
+MUST_USE enum err exclusive_begin(struct plog *pl);
 void exclusive_end(struct plog *pl);
 /* Waits for the last appender to be out of the log: it can be freed. */
 void exclusive_last(struct plog *pl);

@@ -148,20 +148,21 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
 {
     struct upkeep u = {.now_ms = now_ms, .below = below, .next_ms = INT64_MAX};
     *next_ms = INT64_MAX;
-    exclusive_begin(pl);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     pthread_mutex_lock(&pl->lock);
     enum err failed = pl->failed;
     u.config = pl->config;
     int64_t expire_ms = producers_expire(pl->producers, now_ms, u.config.producer_expiration_ms);
     pthread_mutex_unlock(&pl->lock);
     upkeep_again_at(&u, expire_ms, 0);
-    enum err e = failed ? failed : roll_idle(&u, pl);
+    e = failed ? failed : roll_idle(&u, pl);
     if (!e) e = delete_segments(&u, pl);
     bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
 
     if (!e) e = remove_doomed(&u, pl);
-    if (e && !plog_error_passes(e)) (void)plog_fail(pl, e);
+    if (e && !plog_error_passes(e)) e = plog_fail(pl, e);
     if (!e && closed) e = plog_flush_segments(pl, false);
     *next_ms = u.next_ms;
     return e;
@@ -170,7 +171,8 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
 enum err plog_set_start(struct plog *pl, int64_t offset)
 {
     if (offset > plog_end(pl)) return ERR_RANGE;
-    exclusive_begin(pl);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     pthread_mutex_lock(&pl->lock);
     bool raised = offset > plog_start(pl), epochs_changed = false;
     if (raised) {
@@ -178,18 +180,19 @@ enum err plog_set_start(struct plog *pl, int64_t offset)
         epochs_changed = epochs_truncate_start(&pl->epochs, offset);
     }
     pthread_mutex_unlock(&pl->lock);
-    enum err e = epochs_changed ? plog_write_epochs(pl) : OK;
+    e = epochs_changed ? plog_write_epochs(pl) : OK;
     exclusive_end(pl);
     return e;
 }
 
 enum err plog_epoch_begin(struct plog *pl, int32_t epoch)
 {
-    exclusive_begin(pl);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     pthread_mutex_lock(&pl->lock);
     bool changed = epochs_assign(&pl->epochs, epoch, plog_end(pl));
     pthread_mutex_unlock(&pl->lock);
-    enum err e = changed ? plog_write_epochs(pl) : OK;
+    e = changed ? plog_write_epochs(pl) : OK;
     exclusive_end(pl);
     return e;
 }

@@ -146,8 +146,10 @@ static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t genera
     bool closed = seg != active_segment(pl) && generation == pl->generation;
     bool untouched = !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad;
     aside.size = seg->size;
+    bool retired = pl->retired;
     pthread_mutex_unlock(&pl->lock);
     *done = false;
+    if (retired) return ERR_CLOSED;
     if (!closed || !untouched || atomic_load_explicit(&seg->index_misled, memory_order_relaxed)) return OK;
 
     enum err e = segment_open_log(&aside, pl->fs, pl->dir);
@@ -173,7 +175,8 @@ enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t ge
     bool done;
     enum err e = open_aside(pl, seg, generation, &done);
     if (e || done) return e;
-    exclusive_begin(pl);
+    e = exclusive_begin(pl);
+    if (e) return e;
     e = segment_ensure_open(pl, seg);
     exclusive_end(pl);
     return e;
@@ -241,7 +244,6 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     old->unsynced |= old->indexes_unsynced;
     plog_add_segment(pl, seg);
     pl->snapshot_offset = base_offset;
-    pl->written_behind = 0;
     pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
     return OK;

@@ -92,7 +92,6 @@ static enum err follow_end(struct plog *pl, int64_t end)
     struct producers *old = pl->producers;
     pl->producers = anew;
     bool epochs_changed = epochs_truncate_end(&pl->epochs, end);
-    pl->written_behind = MIN(pl->written_behind, active_segment(pl)->size);
     pthread_mutex_unlock(&pl->lock);
     producers_free(old);
     if (!e && epochs_changed) e = plog_write_epochs(pl);
@@ -163,8 +162,8 @@ static enum err cut_all(struct plog *pl, int64_t offset)
 enum err plog_truncate(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0);
-    enum err e = OK;
-    exclusive_begin(pl);
+    enum err e = exclusive_begin(pl);
+    if (e) return e;
     int64_t end = plog_end(pl);
     if (offset < end) {
         LOG_INFO("truncated", "dir=%s from=%" PRId64 " to=%" PRId64, pl->dir, end, offset);
@@ -177,6 +176,6 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         if (changed) e = plog_write_epochs(pl);
     }
     exclusive_end(pl);
-    if (e && !plog_error_passes(e)) (void)plog_fail(pl, e);
+    if (e && !plog_error_passes(e)) e = plog_fail(pl, e);
     return e;
 }

@@ -85,7 +85,8 @@ static void log_work_run(struct job *job)
     struct partition *p = CONTAINER_OF(job, struct log_work, job)->p;
     if (!atomic_load(&p->online)) return;
     enum err e = plog_work(p->pl);
-    if (e) LOG_ERROR("log_upkeep_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+    if (e && e != ERR_CLOSED)
+        LOG_ERROR("log_upkeep_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
 }
 
 static void log_work_done(struct job *job)
@@ -133,6 +134,12 @@ void partition_set_offline(struct partition *p)
     wake_all(p);
 }
 
+void partition_set_deleted(struct partition *p)
+{
+    atomic_store(&p->deleted, true);
+    partition_set_offline(p);
+}
+
 int64_t partition_last_stable(struct partition *p)
 {
     int64_t unstable = plog_first_unstable(p->pl);
@@ -142,13 +149,12 @@ int64_t partition_last_stable(struct partition *p)
 
 enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch)
 {
-    bool leads = atomic_load(&p->leads);
-    /* One that is being deleted leads no more: who waits is sent to look again, not told of a broken disk. */
-    if (leads && !atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
+    if (!atomic_load(&p->online))
+        return atomic_load(&p->deleted) ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_KAFKA_STORAGE_ERROR;
     int32_t epoch = atomic_load(&p->leader_epoch);
     if (client_epoch >= 0 && client_epoch < epoch) return KERR_FENCED_LEADER_EPOCH;
     if (client_epoch > epoch) return KERR_UNKNOWN_LEADER_EPOCH;
-    return leads ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
+    return atomic_load(&p->leads) ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
 }
 
 enum err partition_raise_start(struct partition *p, int64_t offset)

@@ -25,7 +25,8 @@ struct partition {
     struct log_dir *dir;
     struct workers *workers; /* for what the log asks to have done */
     struct plog *pl;
-    _Atomic bool online; /* false: the log failed, or the partition is being deleted */
+    _Atomic bool online;  /* false: the log failed, or the partition is being deleted */
+    _Atomic bool deleted; /* the latter */
     _Atomic bool leads;
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
@@ -58,6 +59,8 @@ void partition_give_log(struct partition *p, struct plog *pl);
 void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count);
 /* Takes it out of service: produce and fetch answer with an error from now on. */
 void partition_set_offline(struct partition *p);
+/* The same, since it is no replica any more: clients are told to look for the leader anew. */
+void partition_set_deleted(struct partition *p);
 
 /* Consumers see what lies below it. */
 static inline int64_t partition_high_watermark(const struct partition *p)

@@ -60,7 +60,7 @@ struct topic_replicas *replicas_find_id(const struct replicas *r, struct uuid id
 void replicas_add(struct replicas *r, struct partition *p)
 {
     pthread_mutex_lock(&r->lock);
-    r->all = mem_grow(r->all, &r->all_cap, r->all_count + 1, sizeof *r->all);
+    r->all = mem_grow(r->all, &r->all_cap, r->all_count + 1, sizeof(struct partition *));
     p->all_index = r->all_count;
     p->listed = true;
     r->all[r->all_count++] = partition_ref(p);
@@ -83,7 +83,7 @@ void replicas_drop(struct replicas *r, struct partition *p)
 struct partition **replicas_list(struct replicas *r, size_t *count)
 {
     pthread_mutex_lock(&r->lock);
-    struct partition **list = mem_alloc(r->all_count * sizeof *list);
+    struct partition **list = mem_alloc(r->all_count * sizeof(struct partition *));
     for (size_t i = 0; i < r->all_count; i++) list[i] = partition_ref(r->all[i]);
     *count = r->all_count;
     pthread_mutex_unlock(&r->lock);

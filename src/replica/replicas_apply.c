@@ -316,14 +316,12 @@ static void stop_work(struct job *job)
     for (size_t i = 0; i < sj->count; i++) {
         struct stop_item *it = &sj->items[i];
         if (!it->p || !it->delete) continue;
-        char *from = mem_printf("%s/%s-%d", it->p->dir->path, it->p->topic, it->p->index);
         it->doomed_path = doomed_path(sj->r, it->p);
-        enum err e = fs_rename(sj->r->opt.fs, from, it->doomed_path);
+        enum err e = plog_retire(it->p->pl, it->doomed_path);
         if (e && e != ERR_NOT_FOUND) {
-            LOG_ERROR("log_delete_failed", "dir=\"%s\" error=%s", from, err_name(e));
+            LOG_ERROR("log_delete_failed", "topic=%s partition=%d error=%s", it->p->topic, it->p->index, err_name(e));
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
         }
-        mem_free(from);
         had_start |= plog_start(it->p->pl) > 0;
         had_recovery_point |= plog_recovery_point(it->p->pl) > 0;
     }
@@ -369,8 +367,8 @@ static void unlink_partition(struct replicas *r, struct topic_replicas *t, struc
     grace_release(r->opt.grace, t, release_topic_and_settings);
 }
 
-/* One that was loaded but that the controller has not spoken of since: its deletion was cut off by our last stop. */
-static void stop_unclaimed(struct replicas *r, struct stop_item *it)
+/* A deletion that a crash interrupted goes on before anybody spoke of the topic: its logs are there, unclaimed. */
+static void delete_unclaimed(struct replicas *r, struct stop_item *it)
 {
     char *name = mem_strndup(it->topic.data, it->topic.size);
     it->p = replicas_claim(r, name, it->index);
@@ -380,7 +378,7 @@ static void stop_unclaimed(struct replicas *r, struct stop_item *it)
     r->opt.settings_of(r->opt.settings_arg, it->topic, &settings);
     it->delete = true;
     it->delay_ms = settings.log.file_delete_delay_ms;
-    partition_set_offline(it->p);
+    partition_set_deleted(it->p);
     replicas_drop(r, it->p);
 }
 
@@ -390,7 +388,7 @@ static void stop_one(struct replicas *r, struct stop_item *it,
     struct topic_replicas *t = replicas_find(r, it->topic);
     struct partition *p = topic_partition(t, ps->partition_index);
     if (!p) {
-        if (ps->delete_partition) stop_unclaimed(r, it);
+        if (ps->delete_partition) delete_unclaimed(r, it);
         return;
     }
     /* -2 is "the topic is being deleted", -1 "whatever the epoch" (KIP-570's LeaderAndIsr.EpochDuringDelete, NoEpoch).
@@ -402,10 +400,12 @@ static void stop_one(struct replicas *r, struct stop_item *it,
     it->p = partition_ref(p);
     it->delete = ps->delete_partition;
     it->delay_ms = topic_settings(t)->log.file_delete_delay_ms;
-    partition_set_role(p, false, atomic_load(&p->leader_epoch), 0);
-    if (!it->delete) return;
-    partition_set_offline(p);
-    unlink_partition(r, t, p);
+    if (it->delete) {
+        partition_set_deleted(p);
+        unlink_partition(r, t, p);
+    } else {
+        partition_set_role(p, false, atomic_load(&p->leader_epoch), 0);
+    }
 }
 
 void replicas_stop(struct replicas *r, const struct stop_replica_request *request, replicas_stopped done, void *arg)

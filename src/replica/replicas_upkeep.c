@@ -47,7 +47,8 @@ static void retain_work(struct job *job)
         if (!atomic_load(&p->online)) continue;
         int64_t next_ms;
         enum err e = plog_retain(p->pl, now_ms, partition_high_watermark(p), &next_ms);
-        if (e) LOG_ERROR("retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+        if (e && e != ERR_CLOSED)
+            LOG_ERROR("retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
     }
     replicas_list_free(list, count);
 }
@@ -63,7 +64,8 @@ static void flush_work(struct job *job)
         struct partition *p = list[i];
         if (!atomic_load(&p->online) || !plog_flush_due(p->pl, now_ms)) continue;
         enum err e = plog_flush(p->pl);
-        if (e) LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+        if (e && e != ERR_CLOSED)
+            LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
     }
     replicas_list_free(list, count);
 }

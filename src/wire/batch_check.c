@@ -215,7 +215,7 @@ static bool check_frame(struct batch_verdict *out, struct batch_info *info, cons
     int32_t length = length_there ? (int32_t)get_be32(data + BATCH_AT_LENGTH) : 0;
     if (length_there && length < LENGTH_MIN) {
         refuse(out, KERR_CORRUPT_MESSAGE, "Record size is less than the minimum record overhead");
-    } else if (size < SIZE_UP_TO_MAGIC || size - BATCH_LENGTH_OVERHEAD < (size_t)length) {
+    } else if (!length_there || size < SIZE_UP_TO_MAGIC || size - BATCH_LENGTH_OVERHEAD < (size_t)length) {
         refuse(out, KERR_INVALID_RECORD, "Produce requests must have at least one whole record batch per partition");
     } else {
         enum err e = size < BATCH_HEADER_SIZE && data[BATCH_AT_MAGIC] == BATCH_MAGIC

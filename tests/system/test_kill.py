@@ -1,7 +1,10 @@
 """kill -9, again and again: what was acknowledged is there once, in order; what was not is there once or not at all."""
 
+import contextlib
 import os
 import random
+import shutil
+import sqlite3
 import threading
 
 import pytest
@@ -213,3 +216,24 @@ def test_a_damaged_batch_after_a_kill_is_cut_with_all_behind_it(fresh_broker, to
     last.write_bytes(data)
     broker.start()
     check_whole(broker, topic_name, first_offset + 1)
+
+
+@pytest.mark.barnabas_only
+def test_a_deletion_that_a_kill_interrupted_is_finished_at_the_next_start(fresh_broker, topic_name):
+    """Logs that were not renamed yet must go too: left behind, they would keep the topic from being made again."""
+    broker = fresh_broker({"log.segment.delete.delay.ms": "0"}).start()
+    with broker.connect() as c:
+        c.new_topic(topic_name, 4)
+        assert c.produce(topic_name, 3, build([Record(b"k", b"old")])).ErrorCode == 0
+    broker.kill()
+    store = sqlite3.connect(broker.log_dir / "barnabas-coord.db")
+    with contextlib.closing(store), store:  # what the controller writes first
+        store.execute("INSERT INTO node VALUES ('/admin/delete_topics', ?, 1, 1, 1, 0, 0, 0, 0, 0, 0, NULL)", [topic_name])
+    shutil.rmtree(broker.log_dir / f"{topic_name}-1")  # it came that far
+    broker.start()
+    with broker.connect() as c:
+        wait_until(lambda: c.metadata(topic_name).Topics[0].ErrorCode == 3, 30, "the topic is gone")
+        c.new_topic(topic_name, 4)
+        assert c.read_all(topic_name, 3) == []
+        assert c.produce(topic_name, 3, build([Record(b"k", b"new")])).BaseOffset == 0
+    broker.stop()

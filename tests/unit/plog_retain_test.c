@@ -407,6 +407,72 @@ static void idle_producers_are_forgotten(void **state)
     world_fini(&w);
 }
 
+/* ---- The directory is renamed to be removed, and a log of the same name made */
+
+static void a_retired_log_keeps_its_hands_off_its_successor(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    w.opt.config.file_delete_delay_ms = 0;
+    make_segments(&w, 5);
+    struct plog *old = w.pl;
+    char *to = mem_printf("%s-delete", w.dir);
+    assert_int_equal(plog_retire(old, to), OK);
+    mem_free(to);
+    make_segments(&w, 3); /* the successor: its segments' names are among the old one's */
+    struct plog *successor = w.pl;
+    append_ok(&w, (struct batch_spec){.leader_epoch = 3});
+
+    /* All that has to do with paths. */
+    w.pl = old;
+    assert_int_equal(append_batch(&w, (struct batch_spec){.value_size = 500}).kerr, KERR_NOT_LEADER_OR_FOLLOWER);
+    w.opt.config.retention_ms = 0;
+    plog_reconfigure(old, &w.opt.config);
+    int64_t next_ms;
+    assert_int_equal(plog_retain(old, w.clock.now_ms + 1000, NO_LIMIT, &next_ms), ERR_CLOSED);
+    assert_int_equal(plog_flush(old), ERR_CLOSED);
+    assert_int_equal(plog_work(old), ERR_CLOSED);
+    assert_int_equal(plog_set_start(old, 4), ERR_CLOSED);
+    assert_int_equal(plog_epoch_begin(old, 9), ERR_CLOSED);
+    assert_int_equal(plog_truncate(old, 2), ERR_CLOSED);
+    assert_int_equal(plog_retire(old, "elsewhere"), ERR_CLOSED);
+    assert_int_equal(w.failed_count, 0);
+    plog_abandon(old);
+
+    w.pl = successor;
+    assert_int_equal(read_all(&w, 0, 1000), 6);
+    world_kill(&w);
+    w.opt.config.retention_ms = -1;
+    world_open(&w);
+    assert_int_equal(plog_end(w.pl), 6);
+    assert_int_equal(plog_last_epoch(w.pl), 3);
+    assert_int_equal(read_all(&w, 0, 1000), 6);
+    world_fini(&w);
+}
+
+/* A log that was opened long ago and not read since has no files open. */
+static void a_retired_log_does_not_read_its_successors_files(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    make_segments(&w, 3);
+    world_close(&w);
+    world_open(&w);
+    struct plog *old = w.pl;
+    char *to = mem_printf("%s-delete", w.dir);
+    assert_int_equal(plog_retire(old, to), OK);
+    mem_free(to);
+    w.opt.clean = false;
+    w.opt.recovery_point = 0;
+    make_segments(&w, 3);
+    struct plog_slice s;
+    assert_int_equal(plog_read(old, 0, NO_LIMIT, 1000, true, false, &s), ERR_CLOSED);
+    plog_abandon(old);
+    world_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +490,8 @@ int main(void)
         cmocka_unit_test(a_tail_reader_reads_no_header_and_no_index),
         cmocka_unit_test(transactions_hold_the_stable_offset_back),
         cmocka_unit_test(idle_producers_are_forgotten),
+        cmocka_unit_test(a_retired_log_keeps_its_hands_off_its_successor),
+        cmocka_unit_test(a_retired_log_does_not_read_its_successors_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,8 @@ enum {
     WARM_READ = 256 << 10
 };
 
+enum { VERSION_LEADER_HINTS = 16 };
+
 typedef struct fetch_response_partition_data partition_data;
 
 struct fetch_part {
@@ -301,11 +303,12 @@ static void fill_partition(struct request *rq, struct fetch_part *part, partitio
         if (part->aborted_count)
             memcpy(pd->aborted_transactions, part->aborted, (size_t)part->aborted_count * sizeof *part->aborted);
     }
+    fill_records(rq, part, pd);
+    if (rq->version < VERSION_LEADER_HINTS) return;
     struct leader_hint hint =
         leader_hint_of(rq, part->item->topic, part->item->topic_id, part->item->partition, part->kerr);
     pd->current_leader.leader_id = hint.leader;
     pd->current_leader.leader_epoch = hint.leader_epoch;
-    fill_records(rq, part, pd);
 }
 
 static bool same_topic(const struct fetch_response_fetchable_topic_response *to, const struct fetch_item *it)

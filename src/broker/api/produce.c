@@ -8,7 +8,7 @@
 #include "wire/gen/produce.h"
 
 enum { ACKS_ALL = -1, ACKS_NONE = 0, ACKS_LEADER = 1 };
-enum { VERSION_ZSTD = 7, VERSION_BY_TOPIC_ID = 13 };
+enum { VERSION_ZSTD = 7, VERSION_LEADER_HINTS = 10, VERSION_BY_TOPIC_ID = 13 };
 /* What a compressed batch may unfold to when its records must be looked at. */
 enum { DECOMPRESSED_BYTES_MAX = 256 << 20 };
 
@@ -158,6 +158,7 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
     enum kerr kerr = check_partition(rq, part, &topic, name, id, data->index);
     if (kerr) {
         part_fail(part, kerr, NULL);
+        if (rq->version < VERSION_LEADER_HINTS) return;
         struct leader_hint hint = leader_hint_of(rq, name, id, data->index, kerr);
         part->out->current_leader.leader_id = hint.leader;
         part->out->current_leader.leader_epoch = hint.leader_epoch;
