@@ -191,8 +191,8 @@ static bool conn_receive(struct conn *c)
         return false;
     }
     c->in_size += got;
-    /* A short read emptied the socket; the next bytes come with a new event, but the end of the stream may have come with
-     * this one. */
+    /* A short read emptied the socket; the next bytes come with a new event, but the end of the stream may have come
+     * with this one. */
     if (got < room && !c->peer_done) c->readable = false;
     return true;
 }

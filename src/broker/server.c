@@ -32,7 +32,7 @@ struct server {
     unsigned next_loop;
     bool stopped;
     struct timer retry;       /* after descriptors ran out */
-    struct loop_msg room_msg; /* a connection closed while accepting was paused */
+    struct loop_msg room_msg; /* a connection closed while accepting was paused, or there are more to accept */
     _Atomic bool room_posted;
     pthread_mutex_t lock; /* guards what follows */
     int32_t connections;
@@ -207,12 +207,15 @@ static bool accept_one(struct listener_state *ls)
     return true;
 }
 
+/* A flood of connections does not keep the loop from its other work: the rest of them come next turn. */
 static void accept_pump(struct listener_state *ls)
 {
     if (ls->server->stopped) return;
     ls->accept_paused = false;
-    while (accept_one(ls)) {
-    }
+    for (int i = 0; i < ACCEPTS_A_TURN_MAX; i++)
+        if (!accept_one(ls)) return;
+    ls->accept_paused = true;
+    tell_room(ls->server);
 }
 
 static void on_listener_ready(struct sock *sock, void *arg, unsigned ready)

@@ -17,7 +17,7 @@ struct listener_state {
     char *advertised_host;
     int32_t advertised_port;
     struct sock *sock;
-    bool accept_paused; /* max.connections is reached, or no file descriptor was to be had */
+    bool accept_paused; /* max.connections is reached, no descriptor was to be had, or others have their turn */
 };
 
 /* Binds every listener, so that a port in use is known before anything else is touched.  Blocks (name look-ups). */
