@@ -104,7 +104,7 @@ static enum err flush_add_files(struct flush *fl, struct plog *pl)
         e = flush_add_segment(fl, pl, fl->segments[i], i < fl->closed_count || fl->closing);
     if (!e && fl->closing && fl->count > 0)
         e = flush_add_path(fl, pl, segment_path(pl->dir, fl->end, SEGMENT_SNAPSHOT));
-    if (!e && fl->epochs) e = flush_add_path(fl, pl, plog_path(pl, "leader-epoch-checkpoint"));
+    if (!e && fl->epochs) e = flush_add_path(fl, pl, plog_path(pl, LEADER_EPOCHS));
     if (!e && fl->parent) e = flush_add_path(fl, pl, plog_path(pl, PARTITION_METADATA));
     return e;
 }

@@ -62,6 +62,7 @@ struct plog {
     size_t doomed_count, doomed_cap;
     uint64_t jitter_state;
 
+    bool epochs_file; /* leader-epoch-checkpoint is there; Kafka makes it where it is not */
     uint32_t epochs_written, epochs_synced;
     uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
     uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
@@ -125,7 +126,7 @@ MUST_USE enum err plog_roll_at_end(struct plog *pl);
 void plog_add_segment(struct plog *pl, struct segment *seg);
 /* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
 MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
-/* Writes the epochs to leader-epoch-checkpoint, without a sync. */
+/* Writes the epochs to leader-epoch-checkpoint unless it has them already, without a sync. */
 MUST_USE enum err plog_write_epochs(struct plog *pl);
 /* Writes the whole file without a sync: for what recovery can rebuild. */
 MUST_USE enum err plog_write_plain(struct plog *pl, const char *path, const void *data, size_t size);

@@ -505,41 +505,45 @@ static bool free_topic(void *arg, void *value)
     return true;
 }
 
-struct close_item {
+/* Something done to every log that is online, several at a time, since much of it waits for the disk. */
+struct log_item {
     struct job job;
     struct partition *p;
     enum err e;
 };
 
-static void close_one(struct job *job)
+static void flush_one(struct job *job)
 {
-    struct close_item *it = CONTAINER_OF(job, struct close_item, job);
-    if (it->p->pl && atomic_load(&it->p->online)) {
-        it->e = plog_close(it->p->pl);
-        it->p->pl = NULL;
-        atomic_store(&it->p->online, false);
-    }
+    struct log_item *it = CONTAINER_OF(job, struct log_item, job);
+    if (atomic_load(&it->p->online)) it->e = plog_flush(it->p->pl);
 }
 
-/* Closes every log, several at a time.  Recovery points and the like are collected first, from the open logs' ends,
- * which a successful close has on disk. */
-static enum err close_logs(struct replicas *r)
+static void close_one(struct job *job)
+{
+    struct log_item *it = CONTAINER_OF(job, struct log_item, job);
+    if (!it->p->pl || !atomic_load(&it->p->online)) return;
+    it->e = plog_close(it->p->pl);
+    it->p->pl = NULL;
+    atomic_store(&it->p->online, false);
+}
+
+/* Returns an error of one of them; `event` names all of them in the log. */
+static enum err with_all_logs(struct replicas *r, void (*work)(struct job *job), const char *event)
 {
     size_t count;
     struct partition **list = replicas_list(r, &count);
-    struct close_item *items = mem_zalloc(count, sizeof *items);
+    struct log_item *items = mem_zalloc(count, sizeof *items);
     struct workers *w = NULL;
     enum err e = workers_new(&w, "closing", r->threads, NULL);
     for (size_t i = 0; i < count && !e; i++) {
         items[i].p = list[i];
-        items[i].job.work = close_one;
+        items[i].job.work = work;
         workers_submit(w, &items[i].job);
     }
-    if (w) workers_free(w);
+    if (w) workers_free(w); /* waits for all of them */
     for (size_t i = 0; i < count; i++) {
         if (!items[i].e) continue;
-        LOG_ERROR("log_close_failed", "topic=%s partition=%d error=%s", list[i]->topic, list[i]->index,
-                  err_name(items[i].e));
+        LOG_ERROR(event, "topic=%s partition=%d error=%s", list[i]->topic, list[i]->index, err_name(items[i].e));
         e = items[i].e;
     }
     mem_free(items);
@@ -547,22 +551,13 @@ static enum err close_logs(struct replicas *r)
     return e;
 }
 
+/* Recovery points and the like are of open logs whose ends are on the disk: so these are flushed first. */
 static void close_cleanly(struct replicas *r, int64_t broker_epoch)
 {
-    size_t count;
-    struct partition **list = replicas_list(r, &count);
-    enum err e = OK;
-    for (size_t i = 0; i < count; i++) {
-        enum err fe = atomic_load(&list[i]->online) ? plog_flush(list[i]->pl) : OK;
-        if (fe) {
-            LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", list[i]->topic, list[i]->index, err_name(fe));
-            e = fe;
-        }
-    }
-    replicas_list_free(list, count);
+    enum err e = with_all_logs(r, flush_one, "flush_failed");
     for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS && !e; kind++)
         e = replicas_write_checkpoints(r, (enum chore_kind)kind);
-    enum err ce = close_logs(r);
+    enum err ce = with_all_logs(r, close_one, "log_close_failed");
     if (!e) e = ce;
     for (size_t i = 0; i < r->dir_count && !e; i++) {
         char *file = mem_printf("%s/" CLEAN_SHUTDOWN, r->dirs[i].path);
