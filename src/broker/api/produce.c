@@ -10,7 +10,10 @@
 enum { ACKS_ALL = -1, ACKS_NONE = 0, ACKS_LEADER = 1 };
 enum { VERSION_ZSTD = 7, VERSION_LEADER_HINTS = 10, VERSION_BY_TOPIC_ID = 13 };
 /* What a compressed batch may unfold to when its records must be looked at. */
-enum { DECOMPRESSED_BYTES_MAX = 256 << 20 };
+enum {
+    DECOMPRESSED_BYTES_MAX = 256 << 20,
+    DECOMPRESSED_ON_LOOP_MAX = 4 << 20 /* a batch that holds more is looked into by a worker */
+};
 
 typedef struct produce_request_partition_produce_data partition_data;
 typedef struct produce_response_partition_produce_response partition_response;
@@ -21,6 +24,8 @@ struct produce_part {
     struct produce *produce;
     struct partition *p; /* a reference; NULL when refused before */
     partition_response *out;
+    bool look; /* too large for the loop to look into: on a worker, by these rules */
+    struct batch_rules rules;
     bool repack; /* compression.type: into this codec, on a worker, before it is appended */
     enum codec codec;
     int level, size_max;
@@ -37,7 +42,8 @@ struct produce {
     _Atomic int32_t appends_pending; /* one more while they are being started */
     struct loop_msg appended_msg;    /* the last one's word, from whichever thread wrote it */
     bool appends_done;
-    bool any_repack, waiting;
+    bool any_work; /* for a worker, before anything is appended */
+    bool waiting;
 };
 
 /* ---- Answers */
@@ -124,7 +130,7 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
         return;
     }
     const struct topic_settings *settings = topic_settings(topic);
-    const struct batch_rules rules = {
+    struct batch_rules rules = {
         .size_max = settings->max_message_bytes,
         .look_inside = !settings->keep_codec,
         .compacted = settings->log.cleanup_compact,
@@ -132,7 +138,7 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
         .now_ms = clock_wall_ms(rq->broker->clock),
         .timestamp_before_max_ms = settings->timestamp_before_max_ms,
         .timestamp_after_max_ms = settings->timestamp_after_max_ms,
-        .decompressed_max = DECOMPRESSED_BYTES_MAX,
+        .decompressed_max = DECOMPRESSED_ON_LOOP_MAX,
     };
     struct append *a = &part->append;
     /* The frame is ours: the log patches offset and epoch in place. */
@@ -140,6 +146,12 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
     a->size = data->records.bytes.size;
     struct batch_verdict v;
     batch_check(&v, &a->info, a->data, a->size, &rules, &rq->arena);
+    if (v.kerr == KERR_MESSAGE_TOO_LARGE && a->size <= (size_t)rules.size_max) {
+        rules.decompressed_max = DECOMPRESSED_BYTES_MAX;
+        part->rules = rules;
+        part->look = true;
+        v.kerr = KERR_NONE;
+    }
     if (!v.kerr && a->info.attributes & BATCH_TRANSACTIONAL)
         v = (struct batch_verdict){.kerr = KERR_INVALID_TXN_STATE,
                                    .message = "Transactions are not served by this broker."};
@@ -158,7 +170,7 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
     part->codec = settings->codec;
     part->level = settings->compression_level;
     part->size_max = settings->max_message_bytes;
-    part->produce->any_repack |= part->repack;
+    part->produce->any_work |= part->look || part->repack;
     a->origin = APPEND_CLIENT;
     a->leader_epoch = atomic_load(&part->p->leader_epoch);
     a->now_ms = rules.now_ms;
@@ -180,7 +192,15 @@ static void produce_check(struct request *rq, struct produce *p)
                 part_fail(part, KERR_INVALID_REQUIRED_ACKS, NULL);
 }
 
-/* ---- compression.type */
+/* ---- On a worker: large batches, compression.type */
+
+static void part_look(struct request *rq, struct produce_part *part)
+{
+    struct append *a = &part->append;
+    struct batch_verdict v;
+    batch_check(&v, &a->info, a->data, a->size, &part->rules, &rq->arena);
+    if (v.kerr) part_fail_records(rq, part, &v);
+}
 
 static void part_repack(struct request *rq, struct produce_part *part)
 {
@@ -201,12 +221,14 @@ static void part_repack(struct request *rq, struct produce_part *part)
     writer_fini(&w);
 }
 
-/* On a worker. */
-static void produce_repack(struct request *rq)
+static void produce_work(struct request *rq)
 {
     struct produce *p = rq->op;
-    for (int32_t i = 0; i < p->count; i++)
-        if (p->parts[i].repack) part_repack(rq, &p->parts[i]);
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (part->look) part_look(rq, part);
+        if (part->repack && !part->out->error_code) part_repack(rq, part);
+    }
 }
 
 /* ---- Appending */
@@ -378,16 +400,16 @@ enum step produce_handle(struct request *rq)
         produce_prepare(rq, p);
         produce_check(rq, p);
         p->stage = PRODUCE_PACK;
-        if (p->any_repack) {
+        if (p->any_work) {
             conn_hold(rq->conn); /* what this producer sent behind it must not overtake it */
-            request_offload(rq, produce_repack);
+            request_offload(rq, produce_work);
             return WAIT;
         }
         FALLTHROUGH;
-    case PRODUCE_PACK: /* woken when the batches are in the codecs that their topics want */
+    case PRODUCE_PACK: /* woken when the batches are looked into, and in the codecs that their topics want */
         p->stage = PRODUCE_APPEND;
         produce_start_appends(p); /* queued at each partition; uncontended ones are written when this returns */
-        if (p->any_repack) conn_resume(rq->conn);
+        if (p->any_work) conn_resume(rq->conn);
         FALLTHROUGH;
     case PRODUCE_APPEND: /* woken when the last append is complete */
         if (!p->appends_done) return WAIT;
