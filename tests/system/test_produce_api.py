@@ -110,6 +110,20 @@ class TestTaken:
     def test_acks_1(self, conn, topic):
         assert conn.produce(topic, 0, simple("one"), acks=1).ErrorCode == 0
 
+    @pytest.mark.parametrize("codec", ["gzip", "zstd"])
+    def test_a_batch_that_is_large_inside_is_looked_into_and_keeps_its_place(self, conn, topic_name, codec):
+        """Too much for an event loop to decompress at once; what comes behind must not overtake it."""
+        conn.new_topic(topic_name, configs={"cleanup.policy": "compact"})
+        big = build([Record(b"big", bytes(8 << 20))], codec)
+        keyless = build([Record(None, bytes(8 << 20))], codec)
+        small = build([Record(b"small", b"v")])
+        sent = [conn.send_produce(topic_name, 0, batch) for batch in (big, small, keyless, small)]
+        rows = [conn.receive(c).Responses[0].PartitionResponses[0] for c in sent]
+        assert [row.ErrorCode for row in rows] == [0, 0, Kerr.INVALID_RECORD, 0]
+        assert [row.BaseOffset for row in rows] == [0, 1, -1, 2]
+        assert len(rows[2].RecordErrors) == 1
+        assert [r.key for r in conn.read_all(topic_name, 0)] == [b"big", b"small", b"small"]
+
     def test_pipelined_batches_are_written_in_order(self, conn, topic):
         sent = [conn.send_produce(topic, 0, simple(f"{i}")) for i in range(100)]
         offsets = [conn.receive(c).Responses[0].PartitionResponses[0].BaseOffset for c in sent]
