@@ -101,7 +101,7 @@ int64_t plog_next_jitter(struct plog *pl)
 void plog_add_segment(struct plog *pl, struct segment *seg)
 {
     ASSERT(pl->segment_count == 0 || active_segment(pl)->base_offset < seg->base_offset);
-    pl->segments = mem_grow(pl->segments, &pl->segment_cap, pl->segment_count + 1, sizeof *pl->segments);
+    pl->segments = mem_grow(pl->segments, &pl->segment_cap, pl->segment_count + 1, sizeof(struct segment *));
     pl->segments[pl->segment_count++] = seg;
 }
 
