@@ -48,6 +48,11 @@ static inline void list_insert_after(struct list_node *after, struct list_node *
     after->next = n;
 }
 
+static inline void list_push_front(struct list *l, struct list_node *n)
+{
+    list_insert_after(&l->head, n);
+}
+
 /* Out of whichever list it is in; a node in none stays so. */
 static inline void list_remove(struct list_node *n)
 {

@@ -1,4 +1,4 @@
-/* api_table.c: the rows of api_rows.h, bound to their schemas and indexed by key. */
+/* api_table.c: the rows of api_rows.inc, bound to their schemas and indexed by key. */
 #include "broker/api_table.h"
 
 #include "broker/api/handlers.h"
@@ -9,7 +9,7 @@ static const struct {
     enum step (*handle)(struct request *rq);
 } declared[] = {
 #define API(key, name, min, max, announced) {key, min, max, announced, name##_handle},
-#include "broker/api_rows.h"
+#include "broker/api_rows.inc"
 #undef API
 };
 

@@ -105,7 +105,6 @@ static enum err open_replicas(struct broker *br, const struct config *cfg, struc
         .workers = br->workers,
         .dirs = dirs.items,
         .dir_count = dirs.count,
-        .recovery_threads = process_cpu_count(),
         .retention_check_ms = config_i64(cfg, CFG_LOG_RETENTION_CHECK_INTERVAL_MS),
         .flush_check_ms = config_i64(cfg, CFG_LOG_FLUSH_SCHEDULER_INTERVAL_MS),
         .checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS),
@@ -193,8 +192,10 @@ static void free_parts(struct broker_run *run)
 {
     struct broker *br = &run->br;
     join_threads(run);
-    if (br->replicas) replicas_stop_upkeep(br->replicas);
     if (br->workers) workers_free(br->workers);
+    /* After the workers, of whom one may have been loading, and before anything turns a loop once more: from here on
+     * nothing may be submitted. */
+    if (br->replicas) replicas_stop_upkeep(br->replicas);
     drain_mailboxes(br);
     run_start_abandon(run);
     replicas_close(br->replicas, run->started, br->epoch);

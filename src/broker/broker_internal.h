@@ -19,6 +19,7 @@ struct broker_run {
     struct fault *fault; /* why it could not start */
     enum err err;
     bool started, stopping;
+    bool drained, controller_stopping, controller_stopped; /* stop.c: how far it is */
     struct timer drain_timer;
     struct loop_msg start_msg, drained_msg;
 };

@@ -47,6 +47,7 @@ static const char head[] =
     "- `num.io.threads` is the number of CPUs by default. These are the event loops; there are no network threads "
     "beside\n"
     "  them.\n"
+    "- `socket.receive.buffer.bytes` is left to the system unless it is set.\n"
     "- `broker.id` is 0 where neither the configuration nor `meta.properties` has one.\n"
     "- `zookeeper.connect` is an error in this build, as cluster mode is not in it yet; without it the node keeps its "
     "own\n"

@@ -55,8 +55,6 @@ static void conn_free(struct conn *c)
     sock_close(c->sock);
     buf_unref(c->in);
     broker_connection_closed(set->broker, c->listener, c->host);
-    mem_free(c->software_name);
-    mem_free(c->software_version);
     mem_free(c);
     set->count--;
     if (set->closing && set->count == 0) broker_set_drained(set->broker);
@@ -193,8 +191,9 @@ static bool conn_receive(struct conn *c)
         return false;
     }
     c->in_size += got;
-    /* A short read emptied the socket; the next bytes come with a new event. */
-    if (got < room) c->readable = false;
+    /* A short read emptied the socket; the next bytes come with a new event, but the end of the stream may have come
+     * with this one. */
+    if (got < room && !c->peer_done) c->readable = false;
     return true;
 }
 
@@ -370,6 +369,7 @@ static void on_ready(struct sock *s, void *arg, unsigned ready)
         c->readable = true;
         conn_touch(c);
     }
+    if (ready & (NET_PEER_DONE | NET_HANGUP)) c->peer_done = true;
     conn_pump(c);
 }
 

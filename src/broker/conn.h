@@ -50,6 +50,7 @@ struct conn {
     size_t in_at, in_size;  /* first byte not parsed; bytes received */
     size_t frame_size_hint; /* size of the last big frame: what to allocate for the next */
     bool readable;          /* there may be bytes in the socket that we have not read */
+    bool peer_done;         /* the socket has told that its end is near: read on to it */
     bool half_closed;       /* the peer sends no more */
     bool closing;           /* nothing more is read; freed once no request is in progress */
     bool failed;            /* answers cannot be sent any more */
@@ -61,9 +62,6 @@ struct conn {
     bool in_callback; /* conn_free() is put off */
     bool held;        /* conn_hold() */
     struct loop_idle resume;
-
-    /* What the broker knows of the client (KIP-511, fetch sessions). */
-    char *software_name, *software_version;
 };
 
 void conn_set_init(struct conn_set *set, struct broker *broker, struct loop *loop);

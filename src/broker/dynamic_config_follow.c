@@ -146,7 +146,8 @@ static void on_changes(void *arg, const struct coord_result *r)
 
 static void on_retry(struct timer *t)
 {
-    list_changes(CONTAINER_OF(t, struct dynamic_config, retry_timer), on_changes);
+    struct dynamic_config *dc = CONTAINER_OF(t, struct dynamic_config, retry_timer);
+    if (dc->br->coord) list_changes(dc, on_changes); /* else the broker has stopped */
 }
 
 static void on_changes_watch(void *arg, enum coord_event event, struct str path)

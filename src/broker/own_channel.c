@@ -1,9 +1,9 @@
 /* own_channel.c: the controller's messages to its own broker.
  *
  * Replies come in a later turn of the loop, as they would from the network: the controller relies on it.  LeaderAndIsr
- * waits until the settings of new topics are read.  It takes a while to apply, as StopReplica does, so the two kinds
- * wait for each other: else the deletion of a topic could overtake its creation, and leave replicas of no topic behind.
- */
+ * waits until the settings of new topics are read.  It takes a while to apply, as StopReplica does, so each waits for
+ * the one before: else the deletion of a topic could overtake its creation and leave replicas of no topic behind, and
+ * two that name a new partition would open its directory twice. */
 #include "broker/own_channel.h"
 
 #include "base/mem.h"
@@ -17,8 +17,8 @@ struct own_channel {
     struct broker_run *run;
     void (*first_metadata)(void *arg);
     void *first_metadata_arg;
-    struct list calls;           /* sent and not handed over yet, in order */
-    unsigned applying, stopping; /* handed over and not replied to */
+    struct list calls; /* sent and not handed over yet, in order */
+    bool busy;         /* one is handed over and not replied to */
 };
 
 /* ---- LeaderAndIsr and StopReplica, in the order in which they are sent */
@@ -40,7 +40,7 @@ static void on_applied(void *arg, const struct leader_and_isr_response *response
 {
     struct call call = *(struct call *)arg;
     mem_free(arg);
-    call.ch->applying--;
+    call.ch->busy = false;
     call.leader_and_isr_reply(call.arg, OK, response);
     hand_over(call.ch);
 }
@@ -49,7 +49,7 @@ static void on_stopped(void *arg, const struct stop_replica_response *response)
 {
     struct call call = *(struct call *)arg;
     mem_free(arg);
-    call.ch->stopping--;
+    call.ch->busy = false;
     call.stop_replica_reply(call.arg, OK, response);
     hand_over(call.ch);
 }
@@ -68,23 +68,21 @@ static void forget_deleted(struct broker *br, const struct stop_replica_request 
             dynamic_config_forget(br->dynamic_config, rq->topic_states[i].topic_name);
 }
 
-/* Hands over what has nothing to wait for, up to the first that has. */
+/* Hands over the next one if it is ready and none is under way. */
 static void hand_over(struct own_channel *ch)
 {
     struct broker *br = &ch->run->br;
-    struct list_node *n;
-    while ((n = list_first(&ch->calls))) {
-        struct call *call = CONTAINER_OF(n, struct call, node);
-        if (!call->ready || (call->leader_and_isr ? ch->stopping : ch->applying)) return;
-        list_remove(n);
-        if (call->leader_and_isr) {
-            ch->applying++;
-            replicas_apply(br->replicas, br->id, call->leader_and_isr, on_applied, call);
-        } else {
-            ch->stopping++;
-            forget_deleted(br, call->stop_replica);
-            replicas_stop(br->replicas, call->stop_replica, on_stopped, call);
-        }
+    struct list_node *n = list_first(&ch->calls);
+    if (ch->busy || !n) return;
+    struct call *call = CONTAINER_OF(n, struct call, node);
+    if (!call->ready) return;
+    list_remove(n);
+    ch->busy = true;
+    if (call->leader_and_isr) {
+        replicas_apply(br->replicas, br->id, call->leader_and_isr, on_applied, call);
+    } else {
+        forget_deleted(br, call->stop_replica);
+        replicas_stop(br->replicas, call->stop_replica, on_stopped, call);
     }
 }
 
@@ -188,6 +186,7 @@ void own_channel_open(struct own_channel **out, struct broker_run *run, void (*f
         .broker_id = br->id,
         .partitions_default = (int32_t)config_i64(cfg, CFG_NUM_PARTITIONS),
         .replication_factor_default = (int16_t)config_i64(cfg, CFG_DEFAULT_REPLICATION_FACTOR),
+        .inter_broker_listener = str_of(config_str(cfg, CFG_INTER_BROKER_LISTENER_NAME)),
         .channel = {ch, send_leader_and_isr, send_update_metadata, send_stop_replica},
         .validate_topic = validate_topic,
         .failed = controller_failed,
@@ -198,5 +197,7 @@ void own_channel_open(struct own_channel **out, struct broker_run *run, void (*f
 
 void own_channel_free(struct own_channel *ch)
 {
+    if (!ch) return;
+    ASSERT(list_is_empty(&ch->calls) && !ch->busy); /* the controller stops when it has its answers */
     mem_free(ch);
 }

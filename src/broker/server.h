@@ -17,7 +17,7 @@ struct listener_state {
     char *advertised_host;
     int32_t advertised_port;
     struct sock *sock;
-    bool accept_paused; /* max.connections is reached, or no file descriptor was to be had */
+    bool accept_paused; /* max.connections is reached, no descriptor was to be had, or others have their turn */
 };
 
 /* Binds every listener, so that a port in use is known before anything else is touched.  Blocks (name look-ups). */
@@ -27,6 +27,7 @@ MUST_USE enum err server_start(struct server *s, struct fault *f);
 /* Accepts no more.  Home loop. */
 void server_stop(struct server *s);
 void server_free(struct server *s);
+/* Takes over the limits on connections; those that are there stay.  Home loop. */
 void server_reconfigure(struct server *s, const struct config *cfg);
 
 size_t server_listener_count(const struct server *s);

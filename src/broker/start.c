@@ -16,6 +16,7 @@
 #include "coord/coord.h"
 #include "coord/embedded.h"
 #include "coord/znodes.h"
+#include "os/process.h"
 
 #define LOG_MODULE "broker"
 #include "base/log.h"
@@ -24,7 +25,9 @@ struct start {
     struct broker_run *run;
     size_t step;
     struct arena arena;
-    struct job job; /* opening the logs */
+    struct job job;       /* opening the logs */
+    enum err prepare_err; /* the first of the calls that prepare the store; the last call looks at it */
+    const char *prepare_text;
     struct fault job_fault;
     enum err job_err;
     int64_t began_us;
@@ -50,9 +53,10 @@ void run_start_abandon(struct broker_run *run)
     if (run->start) start_free(run->start);
 }
 
+/* What fails because we were told to stop meanwhile is no failure. */
 static void step_failed(struct start *st, enum err e, const struct fault *f)
 {
-    run_fail(st->run, e, f); /* `f` may lie in `st` */
+    if (!st->run->stopping) run_fail(st->run, e, f); /* `f` may lie in `st` */
     start_free(st);
 }
 
@@ -100,17 +104,6 @@ static void open_coord(struct start *st)
         step_done(st);
 }
 
-static void on_paths_made(void *arg, const struct coord_result *r)
-{
-    step_ended(arg, r->err, "Preparing the coordination store", r);
-}
-
-static void make_paths(struct start *st)
-{
-    struct broker *br = &st->run->br;
-    znodes_make_persistent(br->coord, (struct coord_to){broker_home(br), on_paths_made, st});
-}
-
 /* ---- Who we are */
 
 static void take_cluster_id(struct start *st, struct str id)
@@ -128,56 +121,50 @@ static void take_cluster_id(struct start *st, struct str id)
         step_done(st);
 }
 
-static void on_cluster_id_made(void *arg, const struct coord_result *r)
+static void on_path_made(void *arg, const struct coord_result *r)
 {
     struct start *st = arg;
-    if (r->err) {
-        step_ended(st, r->err, "Writing /cluster/id", r);
-        return;
-    }
-    take_cluster_id(st, arena_str(&st->arena, str_of(st->run->br.cluster_id)));
-}
-
-/* A store without an id is new: it takes the id that the directories have, or a fresh one. */
-static void make_cluster_id(struct start *st)
-{
-    struct broker *br = &st->run->br;
-    const char *stored = replicas_stored_cluster_id(br->replicas);
-    if (stored)
-        snprintf(br->cluster_id, sizeof br->cluster_id, "%s", stored);
-    else
-        uuid_format(rng_uuid(br->rng), br->cluster_id);
-    struct bytes data = znode_cluster_id_encode(&st->arena, str_of(br->cluster_id));
-    const struct str parent = STR("/cluster");
-    /* Executed first; a failure shows in the next call. */
-    coord_make_paths(br->coord, &parent, 1, (struct coord_to){broker_home(br), NULL, NULL});
-    coord_create(br->coord, ZNODE_CLUSTER_ID, data, 0, (struct coord_to){broker_home(br), on_cluster_id_made, st});
+    if (st->prepare_err || !r->err || r->err == ERR_EXISTS) return;
+    st->prepare_err = r->err;
+    st->prepare_text = r->text ? arena_str(&st->arena, str_of(r->text)).data : NULL;
 }
 
 static void on_cluster_id(void *arg, const struct coord_result *r)
 {
     struct start *st = arg;
-    if (r->err == ERR_NOT_FOUND) {
-        make_cluster_id(st);
+    if (st->prepare_err) {
+        const struct coord_result why = {.err = st->prepare_err, .text = st->prepare_text};
+        step_ended(st, why.err, "Preparing the coordination store", &why);
+        return;
+    }
+    if (r->err) {
+        step_ended(st, r->err, "Reading /cluster/id", r);
         return;
     }
     struct str id;
     struct fault f = {0};
-    enum err e = r->err;
-    if (!e) {
-        e = znode_cluster_id_decode(&st->arena, r->data, &id, &f);
-        if (!e)
-            take_cluster_id(st, id);
-        else
-            step_failed(st, e, &f);
-        return;
-    }
-    step_ended(st, e, "Reading /cluster/id", r);
+    enum err e = znode_cluster_id_decode(&st->arena, r->data, &id, &f);
+    if (e)
+        step_failed(st, e, &f);
+    else
+        take_cluster_id(st, id);
 }
 
+/* Prepares the store and reads the cluster's id from it.  One after the other, but not waited for one by one: then a
+ * new store takes a single commit, and one that has everything none.  A store without an id is new: it takes the id
+ * that the directories have, or a fresh one. */
 static void identify(struct start *st)
 {
     struct broker *br = &st->run->br;
+    char fresh[UUID_TEXT_SIZE + 1];
+    uuid_format(rng_uuid(br->rng), fresh);
+    const char *stored = replicas_stored_cluster_id(br->replicas);
+    struct bytes id = znode_cluster_id_encode(&st->arena, str_of(stored ? stored : fresh));
+    const struct str parent = STR("/cluster");
+    const struct coord_to made = {broker_home(br), on_path_made, st};
+    znodes_make_persistent(br->coord, made);
+    coord_make_paths(br->coord, &parent, 1, made);
+    coord_create(br->coord, ZNODE_CLUSTER_ID, id, 0, made);
     coord_get(br->coord, ZNODE_CLUSTER_ID, COORD_NO_WATCH, (struct coord_to){broker_home(br), on_cluster_id, st});
 }
 
@@ -200,10 +187,22 @@ static void load_config(struct start *st)
 
 /* ---- Logs */
 
+enum { RECOVERY_THREADS_MAX = 256 };
+
+/* num.recovery.threads.per.data.dir, which the stored configuration may set; but no CPU is left idle. */
+static unsigned recovery_threads(struct broker *br)
+{
+    struct config *cfg = config_live_ref(br->config);
+    int64_t wanted = config_i64(cfg, CFG_NUM_RECOVERY_THREADS_PER_DATA_DIR) * (int64_t)replicas_dir_count(br->replicas);
+    config_unref(cfg);
+    return MAX((unsigned)MIN(wanted, RECOVERY_THREADS_MAX), process_cpu_count());
+}
+
 static void load_logs_work(struct job *job)
 {
     struct start *st = CONTAINER_OF(job, struct start, job);
-    st->job_err = replicas_load(st->run->br.replicas, &st->job_fault);
+    struct broker *br = &st->run->br;
+    st->job_err = replicas_load(br->replicas, recovery_threads(br), &st->job_fault);
 }
 
 static void load_logs_done(struct job *job)
@@ -293,7 +292,6 @@ static void open_doors(struct start *st)
 
 static const struct step_row steps[] = {
     {"open the coordination store", open_coord},
-    {"prepare its paths", make_paths},
     {"identify broker and cluster", identify},
     {"read the stored configuration", load_config},
     {"open the logs", load_logs},

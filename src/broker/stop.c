@@ -9,8 +9,8 @@
 #define LOG_MODULE "broker"
 #include "base/log.h"
 
-/* Handlers that wait for others are cancelled and answer at once; this bounds the rest, such as a peer that does not
- * read its answers. */
+/* Handlers that wait for others are cancelled and answer at once; this bounds the rest: peers that do not read their
+ * answers, and what the controller has promised to finish within the client's own timeout. */
 enum { DRAIN_US_MAX = 5 * 1000 * 1000 };
 
 static void stop_loops(void *arg)
@@ -29,19 +29,33 @@ static void close_coord(void *arg)
         stop_loops(run);
 }
 
+static void on_controller_stopped(void *arg)
+{
+    struct broker_run *run = arg;
+    run->controller_stopped = true;
+    if (run->drained) close_coord(run); /* else requests are still in progress, and may need it */
+}
+
+/* Operations that it has not finished are answered NOT_CONTROLLER. */
 static void stop_controller(struct broker_run *run)
 {
+    if (run->controller_stopping) return;
+    run->controller_stopping = true;
     if (run->br.controller)
-        controller_stop(run->br.controller, close_coord, run);
+        controller_stop(run->br.controller, on_controller_stopped, run);
     else
-        close_coord(run);
+        on_controller_stopped(run);
 }
 
 static void on_drained(struct loop_msg *msg)
 {
     struct broker_run *run = CONTAINER_OF(msg, struct broker_run, drained_msg);
+    run->drained = true;
     loop_timer_cancel(broker_home(&run->br), &run->drain_timer);
-    stop_controller(run);
+    if (run->controller_stopped)
+        close_coord(run);
+    else
+        stop_controller(run);
 }
 
 void broker_set_drained(struct broker *br)
@@ -83,8 +97,9 @@ static void post_sets(struct broker *br, void (*run)(struct loop_msg *msg))
 static void on_drain_timeout(struct timer *t)
 {
     struct broker_run *run = CONTAINER_OF(t, struct broker_run, drain_timer);
-    LOG_WARN("connections_cut", "reason=\"clients did not take their answers in time\"");
+    LOG_WARN("connections_cut", "reason=\"their requests did not end in time\"");
     post_sets(&run->br, set_close);
+    stop_controller(run);
 }
 
 void run_stop(struct broker_run *run)

@@ -18,14 +18,22 @@ static const struct command commands[] = {
      "Runs a broker in the foreground until SIGTERM or SIGINT ends it; SIGHUP reopens its log file.\n"
      "\n"
      "  server.properties       configuration with Kafka's keys; without it the defaults hold: one node,\n"
-     "                          port 9092, coordination in the log directory\n"
-     "  --override KEY=VALUE    sets one key, over the file; may be given many times\n",
+     "                          port 9092 on all addresses, data in /tmp/barnabas-logs\n"
+     "  --override KEY=VALUE    sets one key, over the file; may be given many times\n"
+     "\n"
+     "For example, a broker for this machine alone, with its data in ./data:\n"
+     "\n"
+     "  barnabas broker --override listeners=PLAINTEXT://127.0.0.1:9092 --override log.dirs=data\n"
+     "\n"
+     "`barnabas config-doc` prints all keys, their defaults and what they do.\n",
      cli_broker},
     {"coord", "dump DIR", "show the coordination store",
      "  dump DIR                prints every node of the embedded store in log directory DIR: path, version,\n"
      "                          whether it is ephemeral, data.  Reads only; the broker may run meanwhile.\n",
      cli_coord},
-    {"config-doc", "", "print the table of configuration keys as Markdown", "", cli_config_doc},
+    {"config-doc", "", "print the table of configuration keys as Markdown",
+     "Prints every configuration key with its type, default, bounds and meaning: the page docs/configuration.md.\n",
+     cli_config_doc},
 };
 
 static const struct command *command_find(const char *name)
@@ -44,10 +52,9 @@ static void print_overview(FILE *out)
             "print the version");
 }
 
-void cli_help(const char *command)
+static void print_help(const struct command *c)
 {
-    const struct command *c = command_find(command);
-    printf("usage: barnabas %s %s\n\n%s", c->name, c->arguments, c->help);
+    printf("usage: barnabas %s%s%s\n\n%s", c->name, *c->arguments ? " " : "", c->arguments, c->help);
 }
 
 int cli_usage_error(const char *command, const char *fmt, ...)
@@ -88,7 +95,7 @@ int cli_main(int argc, char **argv)
     if (!c) return unknown_command(help ? argv[2] : name);
     for (int i = 2; i < argc && !help; i++) help = strcmp(argv[i], "--help") == 0;
     if (help) {
-        cli_help(c->name);
+        print_help(c);
         return 0;
     }
     return c->run(argc - 1, argv + 1);

@@ -12,8 +12,6 @@ int cli_broker(int argc, char **argv);
 int cli_coord(int argc, char **argv);
 int cli_config_doc(int argc, char **argv);
 
-/* What `barnabas help COMMAND` prints, also used by the command itself for --help. */
-void cli_help(const char *command);
 /* "barnabas COMMAND: TEXT" on standard error, with a hint at --help; returns EXIT_USAGE. */
 int cli_usage_error(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -160,8 +160,7 @@ void controller_fail(struct controller *c, const struct fault *f)
 /* --- running for office, and reading the state --- */
 
 enum office_stage {
-    OFFICE_READ_EPOCH,
-    OFFICE_MAKE_EPOCH,
+    OFFICE_READ,
     OFFICE_RUN,
     OFFICE_WON_OR_LOST,
     OFFICE_LIST,
@@ -175,7 +174,9 @@ struct office {
     struct controller *c;
     struct arena arena;
     struct arena scratch;         /* of one answer */
-    int32_t epoch, epoch_version; /* as read; -1: there is none */
+    int32_t epoch, epoch_version; /* as read; a version of -1: there is none */
+    bool has_features;
+    size_t epoch_step; /* of the multi: the one that raises the epoch */
     bool won, lost;
     struct str *brokers, *topics, *deletions;
     size_t broker_count, topic_count, deletion_count;
@@ -226,12 +227,26 @@ static void epoch_read(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
-static void epoch_made(void *arg, const struct coord_result *r)
+static void features_read(void *arg, const struct coord_result *r)
 {
     struct office *o = arg;
-    if (r->err && r->err != ERR_EXISTS) office_fault(o, r->err, "/controller_epoch", r->text);
+    o->has_features = r->err == OK;
+    if (r->err && r->err != ERR_NOT_FOUND) office_fault(o, r->err, "/feature", r->text);
     event_call_done(o->c, &o->ev, OK);
 }
+
+/* What a new store lacks is made by the same change that takes the office. */
+static void office_read(struct office *o)
+{
+    struct coord *store = o->c->opt.coord;
+    o->epoch = 0;
+    o->epoch_version = -1;
+    coord_get(store, ZNODE_CONTROLLER_EPOCH, COORD_NO_WATCH, office_to(o, epoch_read, o));
+    coord_exists(store, ZNODE_FEATURE, COORD_NO_WATCH, office_to(o, features_read, o));
+}
+
+/* The steps of the multi that takes the office. */
+enum { OFFICE_STEP_CONTROLLER, OFFICE_STEPS_MAX = 4 };
 
 static void office_run_done(void *arg, const struct coord_result *r)
 {
@@ -240,10 +255,11 @@ static void office_run_done(void *arg, const struct coord_result *r)
         o->won = true;
         o->c->unreleased = false;
         o->c->epoch = o->epoch + 1;
-        o->c->epoch_version = r->results[1].stat.version;
-    } else if (r->err == ERR_EXISTS) {
+        o->c->epoch_version = r->results[o->epoch_step].stat.version;
+    } else if (r->err == ERR_EXISTS && r->results[OFFICE_STEP_CONTROLLER].err == ERR_EXISTS) {
         o->lost = true;
-    } else if (r->err != ERR_VERSION) {
+    } else if (r->err != ERR_VERSION && r->err != ERR_EXISTS && r->err != ERR_NOT_FOUND) {
+        /* These three: another controller was faster in what we read. */
         office_fault(o, r->err, "/controller", r->text);
     }
     event_call_done(o->c, &o->ev, OK);
@@ -284,17 +300,28 @@ static void office_run_for(struct office *o)
 {
     struct controller *c = o->c;
     struct znode_controller me = {c->opt.broker_id, clock_wall_ms(loop_clock(c->opt.loop)), -1};
-    const struct coord_op ops[] = {
-        {.kind = COORD_CREATE,
-         .path = ZNODE_CONTROLLER,
-         .data = znode_controller_encode(&o->arena, &me),
-         .flags = COORD_EPHEMERAL},
-        {.kind = COORD_SET,
-         .path = ZNODE_CONTROLLER_EPOCH,
-         .data = znode_controller_epoch_encode(&o->arena, o->epoch + 1),
-         .version = o->epoch_version},
-    };
-    coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), office_to(o, office_run_done, o));
+    bool has_epoch = o->epoch_version >= 0;
+    struct coord_op ops[OFFICE_STEPS_MAX];
+    size_t count = 0;
+    ops[count++] = (struct coord_op){.kind = COORD_CREATE,
+                                     .path = ZNODE_CONTROLLER,
+                                     .data = znode_controller_encode(&o->arena, &me),
+                                     .flags = COORD_EPHEMERAL};
+    if (!has_epoch)
+        ops[count++] = (struct coord_op){
+            .kind = COORD_CREATE, .path = ZNODE_CONTROLLER_EPOCH, .data = znode_controller_epoch_encode(&o->arena, 0)};
+    o->epoch_step = count;
+    ops[count++] = (struct coord_op){.kind = COORD_SET,
+                                     .path = ZNODE_CONTROLLER_EPOCH,
+                                     .data = znode_controller_epoch_encode(&o->arena, o->epoch + 1),
+                                     .version = has_epoch ? o->epoch_version : 0};
+    if (!o->has_features) {
+        const struct znode_features none = {.enabled = true};
+        ops[count++] = (struct coord_op){
+            .kind = COORD_CREATE, .path = ZNODE_FEATURE, .data = znode_features_encode(&o->arena, &none)};
+    }
+    ASSERT(count <= ARRAY_COUNT(ops));
+    coord_multi(c->opt.coord, ops, count, office_to(o, office_run_done, o));
 }
 
 static void list_copy(struct office *o, const struct coord_result *r, struct str **out, size_t *count)
@@ -331,19 +358,10 @@ static void deletions_listed(void *arg, const struct coord_result *r)
     listed(o, r, &o->deletions, &o->deletion_count);
 }
 
-static void feature_made(void *arg, const struct coord_result *r)
-{
-    struct office *o = arg;
-    if (r->err && r->err != ERR_EXISTS) office_fault(o, r->err, "/feature", r->text);
-    event_call_done(o->c, &o->ev, OK);
-}
-
 static void office_list(struct office *o)
 {
     struct controller *c = o->c;
     struct coord *store = c->opt.coord;
-    struct znode_features none = {.enabled = true};
-    coord_create(store, ZNODE_FEATURE, znode_features_encode(&o->arena, &none), 0, office_to(o, feature_made, o));
     coord_children(store, ZNODE_BROKER_IDS, (struct coord_watch){brokers_watch_fired, c},
                    office_to(o, brokers_listed, o));
     coord_children(store, ZNODE_TOPICS, COORD_NO_WATCH, office_to(o, topics_listed, o));
@@ -508,26 +526,17 @@ static enum step office_run(struct controller *c, struct event *ev)
     struct office *o = office_of(ev);
     if (o->fault.code) return office_failed(c, o);
     switch ((enum office_stage)ev->stage) {
-    case OFFICE_READ_EPOCH:
-        ev->stage = OFFICE_MAKE_EPOCH;
-        o->epoch_version = -1;
-        coord_get(c->opt.coord, ZNODE_CONTROLLER_EPOCH, COORD_NO_WATCH, office_to(o, epoch_read, o));
+    case OFFICE_READ:
+        ev->stage = OFFICE_RUN;
+        office_read(o);
         return STEP_WAIT;
-    case OFFICE_MAKE_EPOCH:
-        if (o->epoch_version < 0) {
-            ev->stage = OFFICE_READ_EPOCH;
-            coord_create(c->opt.coord, ZNODE_CONTROLLER_EPOCH, znode_controller_epoch_encode(&o->arena, 0), 0,
-                         office_to(o, epoch_made, o));
-            return STEP_WAIT;
-        }
-        FALLTHROUGH;
     case OFFICE_RUN:
         ev->stage = OFFICE_WON_OR_LOST;
         office_run_for(o);
         return STEP_WAIT;
     case OFFICE_WON_OR_LOST:
-        ev->stage = o->won ? OFFICE_LIST : OFFICE_READ_EPOCH;
-        if (!o->won && !o->lost) return office_run(c, ev); /* another epoch: read it */
+        ev->stage = o->won ? OFFICE_LIST : OFFICE_READ;
+        if (!o->won && !o->lost) return office_run(c, ev); /* not as it was read: read again */
         office_watch(o);
         if (o->won) return STEP_WAIT;
         ev->stage = OFFICE_LOADED; /* the watch decides what then */

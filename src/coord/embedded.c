@@ -6,6 +6,7 @@
  * WHAT ALWAYS HOLDS
  * (1) One thread at a time uses the connection: the opener, then the job, of which there is at most one.
  * (2) Results and events of a batch leave after its COMMIT.  If that fails, every call of the batch fails.
+ *     The COMMIT waits for the disk when the batch can change what outlives this process, see batch_outlives_us().
  * (3) After damage was seen (`dead`), SQLite is not called any more but to close. */
 #include "coord/embedded.h"
 
@@ -50,19 +51,40 @@ struct embedded {
 
 /* --- batches --- */
 
+static bool call_writes(const struct coord_call *call)
+{
+    return call->kind != COORD_GET && call->kind != COORD_EXISTS && call->kind != COORD_CHILDREN;
+}
+
 static void batch_call(struct embedded *s, struct coord_call *call, struct list *out)
 {
-    bool writes = call->kind != COORD_GET && call->kind != COORD_EXISTS && call->kind != COORD_CHILDREN;
     if (call->is_close) {
         /* A failure shows in table.failed; the nodes then go at the next open. */
         if (!s->read_only && tree_end_session(&s->tree, s->c.session, out)) ASSERT(s->table.failed);
         list_push_back(out, &call->delivery.link);
-    } else if (writes && s->read_only) {
+    } else if (call_writes(call) && s->read_only) {
         coord_call_fail(call, ERR_DENIED, "The coordination store was opened for reading only.");
         list_push_back(out, &call->delivery.link);
     } else {
         tree_apply(&s->tree, call, out);
     }
+}
+
+/* Whether a batch can change anything that is still there after this process.  Ephemeral nodes are not: the next open
+ * removes them, as it removes those of a killed process, so their coming and going needs no sync.  If power fails
+ * before the next sync, the store is as if they had never been made, and a change id or sequential number that only
+ * they had (a broker's epoch, say) is given again: all who saw it died in the same moment, for the store has one
+ * process.  What is answered as durable later brings what went before to the disk, so no id that it has seen is given
+ * twice. */
+static bool batch_outlives_us(const struct list *calls)
+{
+    LIST_EACH (calls, node) {
+        const struct coord_delivery *d = CONTAINER_OF(node, struct coord_delivery, link);
+        const struct coord_call *call = CONTAINER_OF(d, struct coord_call, delivery);
+        if (call->is_close || !call_writes(call)) continue;
+        if (call->kind != COORD_CREATE || !(call->ops[0].flags & COORD_EPHEMERAL)) return true;
+    }
+    return false;
 }
 
 /* Executes the calls in one transaction and appends their deliveries to `out`. */
@@ -71,7 +93,7 @@ static void batch_run(struct embedded *s, struct list *calls, struct list *out)
     struct sqlite_table *t = &s->table;
     int64_t zxid = s->tree.zxid;
     bool sweep = s->sweep;
-    enum err e = sqlite_table_begin(t);
+    enum err e = sqlite_table_begin(t, batch_outlives_us(calls));
     if (!e && sweep) e = tree_end_session(&s->tree, 0, out);
     if (!e) s->sweep = false;
     while (!t->failed && !list_is_empty(calls))
@@ -174,9 +196,10 @@ static enum err build_file(const char *path, struct fault *f)
 {
     sqlite3 *db = NULL;
     int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    /* Not synchronous: the finished file is synced as a whole. */
-    char *script = mem_printf("PRAGMA application_id = %d; PRAGMA user_version = %d; PRAGMA synchronous = OFF;"
-                              "PRAGMA journal_mode = WAL; BEGIN; %s COMMIT;",
+    /* No journal and no sync, so these come first: the finished file is synced as a whole, a half-made one is removed.
+     */
+    char *script = mem_printf("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF; BEGIN; PRAGMA application_id = %d;"
+                              "PRAGMA user_version = %d; %s COMMIT; PRAGMA journal_mode = WAL;",
                               APPLICATION_ID, SCHEMA_VERSION, sqlite_table_schema);
     if (rc == SQLITE_OK) rc = sqlite3_exec(db, script, NULL, NULL, NULL);
     mem_free(script);
@@ -206,7 +229,7 @@ static void remove_draft(struct fs *fs, const char *draft)
 }
 
 /* A new, empty store: made whole beside its place, then renamed. */
-static enum err create_file(struct fs *fs, const char *dir, const char *path, struct fault *f)
+static enum err create_file(struct fs *fs, const char *path, struct fault *f)
 {
     char *draft = mem_printf("%s.new", path);
     enum err e = remove_file(fs, draft, "");
@@ -220,8 +243,9 @@ static enum err create_file(struct fs *fs, const char *dir, const char *path, st
         if (e) goto out;
     }
     if (!e) e = sync_file(fs, draft);
+    /* The directory is not synced for the new name: the first durable commit of a process is, by SQLite, which has to
+     * make its log's name last.  Before that nothing was promised, and a power cut leaves a whole store or none. */
     if (!e) e = fs_rename(fs, draft, path);
-    if (!e) e = fs_sync_dir(fs, dir);
     if (e) fault_set(f, e, "The coordination store %s cannot be made: %s.", path, err_text(e));
 out:
     if (e) remove_draft(fs, draft);
@@ -304,7 +328,7 @@ static enum err open_file(struct embedded *s, const struct coord_embedded_option
     struct fs_stat st;
     enum err e = fs_stat(opt->fs, s->path, &st);
     if (e == ERR_NOT_FOUND && !opt->read_only) {
-        e = create_file(opt->fs, opt->dir, s->path, f);
+        e = create_file(opt->fs, s->path, f);
         if (e) return e;
         e = fs_stat(opt->fs, s->path, &st);
     }

@@ -1,8 +1,9 @@
 /* embedded.h: the coordination store of a single node: an SQLite file in the first log directory.
  *
  * One worker executes the calls in order and commits what is queued in one transaction, so a burst of thousands costs
- * one fsync.  A result is delivered after its transaction is on the disk (write-ahead log, synchronous=FULL).  The
- * ephemeral nodes that a dead process left are removed with the first transaction: the caller holds the lock of the log
+ * one fsync.  A result is delivered after its transaction is on the disk (write-ahead log, synchronous=FULL); only a
+ * transaction that makes nothing but ephemeral nodes does not wait for the disk: they end with the process anyway.
+ * Those that a dead process left are removed with the first transaction: the caller holds the lock of the log
  * directory, so nobody else lives.
  *
  * A file that is not ours, comes from a newer version or is damaged is refused with a fault and left as it is.  Damage

@@ -361,10 +361,25 @@ static void statements_reset(struct sqlite_table *s)
     }
 }
 
-enum err sqlite_table_begin(struct sqlite_table *s)
+/* In a write-ahead log NORMAL appends a transaction without a sync.  FULL syncs the whole log, so what was appended
+ * before is on the disk no later; a checkpoint syncs it too before it touches the file.  Frames are chained by
+ * checksums: what a power cut leaves is a run of whole transactions. */
+static enum err set_durable(struct sqlite_table *s, bool durable)
+{
+    if (s->unsynced == !durable) return OK;
+    /* Not a prepared statement: SQLite obeys this one when it compiles it. */
+    int rc =
+        sqlite3_exec(s->db, durable ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+    if (rc != SQLITE_OK) return table_failed(s, rc);
+    s->unsynced = !durable;
+    return OK;
+}
+
+enum err sqlite_table_begin(struct sqlite_table *s, bool durable)
 {
     s->failed = false;
-    return run(s, SQL_BEGIN);
+    enum err e = set_durable(s, durable);
+    return e ? e : run(s, SQL_BEGIN);
 }
 
 enum err sqlite_table_commit(struct sqlite_table *s, int64_t zxid)

@@ -46,7 +46,8 @@ struct sqlite_table {
     sqlite3 *db;
     const char *file; /* for faults */
     sqlite3_stmt *sql[SQL_COUNT];
-    bool failed; /* SQLite failed in this transaction: `why` says how */
+    bool unsynced; /* the connection's commits do not wait for the disk */
+    bool failed;   /* SQLite failed in this transaction: `why` says how */
     struct fault why;
     uint64_t now;
     struct cached_node cache[TABLE_CACHED];
@@ -57,8 +58,9 @@ MUST_USE int sqlite_table_open(struct sqlite_table *s, sqlite3 *db, const char *
 /* Closes the connection too. */
 void sqlite_table_close(struct sqlite_table *s);
 
-/* One transaction; failed is false at its begin. */
-MUST_USE enum err sqlite_table_begin(struct sqlite_table *s);
+/* One transaction; failed is false at its begin.  `durable`: its commit waits until it is on the disk.  One that is not
+ * durable is on the disk with the next one that is, in order and whole; if power fails before, it never was. */
+MUST_USE enum err sqlite_table_begin(struct sqlite_table *s, bool durable);
 /* `zxid` -1: nothing was changed. */
 MUST_USE enum err sqlite_table_commit(struct sqlite_table *s, int64_t zxid);
 void sqlite_table_rollback(struct sqlite_table *s);

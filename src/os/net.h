@@ -24,7 +24,12 @@ struct net_addr {
 enum { NET_ADDR_TEXT_MAX = 64 };
 
 /* Bits given to `ready`. */
-enum net_ready { NET_READABLE = 1, NET_WRITABLE = 2, NET_HANGUP = 4 };
+enum net_ready {
+    NET_READABLE = 1,
+    NET_WRITABLE = 2,
+    NET_HANGUP = 4,
+    NET_PEER_DONE = 8 /* the peer sends no more; what it sent before is still to be read */
+};
 
 typedef void (*sock_ready_fn)(struct sock *s, void *arg, unsigned ready);
 

@@ -181,6 +181,7 @@ static void io_ready(struct loop_io *io, uint32_t events)
     unsigned ready = 0;
     if (events & (EPOLLIN | EPOLLRDHUP)) ready |= NET_READABLE; /* RDHUP: recv() will say that the peer has finished */
     if (events & EPOLLOUT) ready |= NET_WRITABLE;
+    if (events & EPOLLRDHUP) ready |= NET_PEER_DONE;
     if (events & (EPOLLERR | EPOLLHUP)) ready |= NET_HANGUP;
     ss->ready(&ss->sock, ss->arg, ready); /* may close the socket */
 }

@@ -27,6 +27,17 @@ void epochs_clear(struct epochs *ep)
     ep->count = 0;
 }
 
+/* What the file has at this place may be the same: then it is as good as before. */
+static void put_last(struct epochs *ep, struct epoch_entry entry)
+{
+    if (epochs_lead_file(ep) && ep->filed > ep->count) {
+        const struct epoch_entry *there = &ep->entries[ep->count];
+        if (there->epoch != entry.epoch || there->start_offset != entry.start_offset) ep->filed = EPOCHS_NOT_FILED;
+    }
+    ep->entries = mem_grow(ep->entries, &ep->cap, ep->count + 1, sizeof *ep->entries);
+    ep->entries[ep->count++] = entry;
+}
+
 bool epochs_assign(struct epochs *ep, int32_t epoch, int64_t start_offset)
 {
     ASSERT(epoch >= 0 && start_offset >= 0);
@@ -35,8 +46,7 @@ bool epochs_assign(struct epochs *ep, int32_t epoch, int64_t start_offset)
     while (ep->count > 0 &&
            (ep->entries[ep->count - 1].epoch >= epoch || ep->entries[ep->count - 1].start_offset >= start_offset))
         ep->count--;
-    ep->entries = mem_grow(ep->entries, &ep->cap, ep->count + 1, sizeof *ep->entries);
-    ep->entries[ep->count++] = (struct epoch_entry){epoch, start_offset};
+    put_last(ep, (struct epoch_entry){epoch, start_offset});
     return true;
 }
 
@@ -115,7 +125,23 @@ bool epochs_truncate_start(struct epochs *ep, int64_t start)
     ep->entries[n - 1].start_offset = start;
     memmove(ep->entries, ep->entries + n - 1, (ep->count - n + 1) * sizeof *ep->entries);
     ep->count -= n - 1;
+    ep->filed = EPOCHS_NOT_FILED;
     return true;
+}
+
+bool epochs_are_filed(const struct epochs *ep)
+{
+    return ep->filed == ep->count;
+}
+
+bool epochs_lead_file(const struct epochs *ep)
+{
+    return ep->filed != EPOCHS_NOT_FILED && ep->filed >= ep->count;
+}
+
+void epochs_set_filed(struct epochs *ep)
+{
+    ep->filed = ep->count;
 }
 
 /* ---- leader-epoch-checkpoint */
@@ -134,7 +160,7 @@ char *epochs_encode(const struct epochs *ep, size_t *size)
     return text;
 }
 
-static enum err parse(struct epochs *ep, struct textfile *t, struct fault *f)
+static enum err parse_lines(struct epochs *ep, struct textfile *t, struct fault *f)
 {
     int64_t count, epoch, start_offset, lines = 0;
     struct str line;
@@ -150,14 +176,23 @@ static enum err parse(struct epochs *ep, struct textfile *t, struct fault *f)
     return lines == count ? OK : textfile_fault(t, f, "not as many lines as the second one says");
 }
 
+static enum err parse(struct epochs *ep, struct textfile *t, struct fault *f)
+{
+    ep->count = 0;
+    ep->filed = EPOCHS_NOT_FILED;
+    enum err e = parse_lines(ep, t, f);
+    if (e)
+        epochs_clear(ep);
+    else
+        epochs_set_filed(ep);
+    return e;
+}
+
 enum err epochs_decode(struct epochs *ep, const char *path, const char *text, size_t size, struct fault *f)
 {
     struct textfile t;
     textfile_of(&t, path, text, size);
-    epochs_clear(ep);
-    enum err e = parse(ep, &t, f);
-    if (e) epochs_clear(ep);
-    return e;
+    return parse(ep, &t, f);
 }
 
 enum err epochs_read(struct epochs *ep, struct fs *fs, const char *path, struct fault *f)
@@ -165,9 +200,9 @@ enum err epochs_read(struct epochs *ep, struct fs *fs, const char *path, struct 
     struct textfile t;
     epochs_clear(ep);
     enum err e = textfile_open(&t, fs, path, FILE_SIZE_MAX, f);
+    ep->filed = e == ERR_NOT_FOUND ? 0 : EPOCHS_NOT_FILED;
     if (e) return e == ERR_NOT_FOUND ? OK : e;
     e = parse(ep, &t, f);
-    if (e) epochs_clear(ep);
     textfile_close(&t);
     return e;
 }

@@ -1,5 +1,9 @@
 /* epochs.h: which leader epoch wrote which part of a partition's log (KIP-101, KIP-320), and its file
  * `leader-epoch-checkpoint`.  Entries ascend in epoch and in start offset.  Most logs have a handful.
+ *
+ * The entries also remember what the file says, so that it is written only when it would change: at a start with many
+ * partitions each log cuts off an epoch that began at its end, and a moment later its leader begins the same one again.
+ *
  * Thread: as the log's lock says; encode under it, write outside of it. */
 #ifndef PLOG_EPOCHS_H
 #define PLOG_EPOCHS_H
@@ -12,6 +16,8 @@
 #include "os/fs.h"
 
 enum { EPOCH_NONE = -1, EPOCH_OFFSET_NONE = -1 };
+#define EPOCHS_NOT_FILED SIZE_MAX
+#define LEADER_EPOCHS    "leader-epoch-checkpoint"
 
 struct epoch_entry {
     int32_t epoch;
@@ -21,6 +27,8 @@ struct epoch_entry {
 struct epochs {
     struct epoch_entry *entries;
     size_t count, cap;
+    /* The file holds so many of `entries`, those behind `count` included; EPOCHS_NOT_FILED: something else. */
+    size_t filed;
 };
 
 void epochs_init(struct epochs *ep);
@@ -46,11 +54,19 @@ bool epochs_truncate_end(struct epochs *ep, int64_t end);
 /* Drops entries wholly below `start`; the one that holds it starts there now.  True when changed. */
 bool epochs_truncate_start(struct epochs *ep, int64_t start);
 
+/* Whether the file has exactly these entries. */
+bool epochs_are_filed(const struct epochs *ep);
+/* Whether it has at least these: what more it has was cut off at the end, and is cut off again at the next opening,
+ * unless something has been appended there. */
+bool epochs_lead_file(const struct epochs *ep);
+/* The file has been written with these entries. */
+void epochs_set_filed(struct epochs *ep);
+
 /* The file's content, zero-terminated, to be freed with mem_free(). */
 char *epochs_encode(const struct epochs *ep, size_t *size);
 /* Replaces the entries.  ERR_CORRUPT with file and line in the fault. */
 MUST_USE enum err epochs_decode(struct epochs *ep, const char *path, const char *text, size_t size, struct fault *f);
-/* A missing file is an empty one. */
+/* A missing file is an empty one.  After an error there are no entries, and they count as not filed. */
 MUST_USE enum err epochs_read(struct epochs *ep, struct fs *fs, const char *path, struct fault *f);
 MUST_USE enum err epochs_write(const struct epochs *ep, struct fs *fs, const char *path);
 

@@ -104,7 +104,7 @@ static enum err flush_add_files(struct flush *fl, struct plog *pl)
         e = flush_add_segment(fl, pl, fl->segments[i], i < fl->closed_count || fl->closing);
     if (!e && fl->closing && fl->count > 0)
         e = flush_add_path(fl, pl, segment_path(pl->dir, fl->end, SEGMENT_SNAPSHOT));
-    if (!e && fl->epochs) e = flush_add_path(fl, pl, plog_path(pl, "leader-epoch-checkpoint"));
+    if (!e && fl->epochs) e = flush_add_path(fl, pl, plog_path(pl, LEADER_EPOCHS));
     if (!e && fl->parent) e = flush_add_path(fl, pl, plog_path(pl, PARTITION_METADATA));
     return e;
 }
@@ -151,7 +151,6 @@ static enum err flush_end(const struct flush *fl, struct plog *pl)
         if (fl->dir) pl->files_synced = fl->files_made;
         if (fl->epochs) pl->epochs_synced = fl->epochs_written;
         if (fl->parent) pl->parent_unsynced = false;
-        if (all) pl->written_behind = active_segment(pl)->size;
     }
     pthread_mutex_unlock(&pl->lock);
     exclusive_end(pl);
@@ -198,16 +197,9 @@ enum err plog_work(struct plog *pl)
 {
     enum err e = exclusive_begin(pl);
     if (e) return e;
-    pthread_mutex_lock(&pl->lock);
-    struct segment *seg = segment_ref(active_segment(pl));
-    int64_t from = pl->written_behind, to = seg->size;
-    pl->written_behind = to;
-    pthread_mutex_unlock(&pl->lock);
     bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
 
-    if (seg->log && to > from) file_write_behind(seg->log, from, to - from);
-    segment_unref(seg);
     e = closed ? plog_flush_segments(pl, false) : OK;
     pthread_mutex_lock(&pl->lock);
     pl->work_wanted = false; /* what came up meanwhile, the next append tells */

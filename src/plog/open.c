@@ -74,7 +74,7 @@ static void listing_add(void *arg, const char *name, bool is_dir)
         return;
     }
     if (strcmp(name, PARTITION_METADATA) == 0) ls->has_metadata = true;
-    if (strcmp(name, "leader-epoch-checkpoint") == 0) ls->has_epochs = true;
+    if (strcmp(name, LEADER_EPOCHS) == 0) ls->has_epochs = true;
     unsigned has = segment_parse_name(name, &base_offset, &suffix) ? has_of_suffix(suffix) : 0;
     if (!has) return;
     ls->files = mem_grow(ls->files, &ls->cap, ls->count + 1, sizeof *ls->files);
@@ -235,14 +235,15 @@ static enum err open_metadata(struct plog *pl, const struct listing *ls, const s
 /* *lost: the file cannot be read; the batches know what stood in it. */
 static enum err open_epochs(struct plog *pl, const struct listing *ls, bool *lost, struct fault *f)
 {
-    char *path = plog_path(pl, "leader-epoch-checkpoint");
-    enum err e = ls->has_epochs ? epochs_read(&pl->epochs, pl->fs, path, f)
-                                : plog_write_plain(pl, path, NULL, 0); /* empty, as Kafka makes it */
+    *lost = false;
+    pl->epochs_file = ls->has_epochs;
+    if (!ls->has_epochs) return OK;
+    char *path = plog_path(pl, LEADER_EPOCHS);
+    enum err e = epochs_read(&pl->epochs, pl->fs, path, f);
     *lost = e == ERR_CORRUPT || e == ERR_VERSION || e == ERR_TOO_BIG;
     if (*lost) {
         LOG_WARN("epochs_rebuilt", "file=%s reason=\"%s\"", path, f->text);
         *f = (struct fault){.code = OK};
-        epochs_clear(&pl->epochs);
         e = OK;
     }
     mem_free(path);
@@ -371,9 +372,10 @@ static enum err open_start(struct plog *pl, int64_t log_start)
     }
     int64_t start = MAX(log_start, pl->segments[0]->base_offset);
     atomic_store_explicit(&pl->start, start, memory_order_relaxed);
-    bool changed = epochs_truncate_end(&pl->epochs, plog_end(pl));
-    changed |= epochs_truncate_start(&pl->epochs, start);
-    return changed ? plog_write_epochs(pl) : OK;
+    epochs_truncate_end(&pl->epochs, plog_end(pl)); /* as Kafka does, also one that begins just there */
+    epochs_truncate_start(&pl->epochs, start);
+    /* What the file has behind the end can stay until there is something to write. */
+    return epochs_lead_file(&pl->epochs) ? OK : plog_write_epochs(pl);
 }
 
 /* ---- The whole */
@@ -445,7 +447,6 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
     if (!e) e = open_start(pl, opt->log_start);
     int64_t known = opt->clean ? plog_end(pl) : MIN(opt->recovery_point, plog_end(pl));
     atomic_store_explicit(&pl->recovery_point, known, memory_order_relaxed);
-    pl->written_behind = pl->segment_count ? active_segment(pl)->size : 0;
     /* Thousands of idle logs keep no files open; who appends or reads opens what it needs. */
     for (size_t i = 0; i < pl->segment_count && !e; i++) segment_close_files(pl->segments[i]);
     return e;

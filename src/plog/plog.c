@@ -258,6 +258,7 @@ static void group_init(struct group *g, struct plog *pl)
     g->last = &g->first;
     g->segment = active_segment(pl);
     g->bytes = 0;
+    g->first_timestamp = -1;
     g->end = plog_end(pl);
     g->roll = false;
     g->snapshot = NULL;
@@ -340,15 +341,14 @@ static enum err group_write(struct group *g, struct plog *pl)
 
 /* ---- A group: published, or taken back */
 
-static void publish_replica(struct plog *pl, struct segment *seg, const struct append *a, int64_t pos, bool *new_epoch)
+static void publish_replica(struct plog *pl, struct segment *seg, const struct append *a, int64_t pos)
 {
     for (size_t at = 0; at < a->size;) {
         struct batch_info b;
         enum err e = batch_parse_header(&b, a->data + at, (int64_t)(a->size - at));
         ASSERT(e == OK);
         segment_index_batch(seg, &b, pos + (int64_t)at, pl->config.index_interval_bytes);
-        if (b.leader_epoch > epochs_latest(&pl->epochs))
-            *new_epoch |= epochs_assign(&pl->epochs, b.leader_epoch, b.base_offset);
+        if (b.leader_epoch > epochs_latest(&pl->epochs)) epochs_assign(&pl->epochs, b.leader_epoch, b.base_offset);
         at += (size_t)b.size;
     }
 }
@@ -363,15 +363,14 @@ static void hint_appended(struct plog *pl, const struct segment *seg, int64_t en
 static bool group_publish(struct group *g, struct plog *pl)
 {
     struct segment *seg = g->segment;
-    bool new_epoch = false;
     for (struct append *a = g->first; a; a = a->next) {
         if (a->kerr != KERR_NONE) continue;
         if (a->origin == APPEND_REPLICA) {
-            publish_replica(pl, seg, a, seg->size, &new_epoch);
+            publish_replica(pl, seg, a, seg->size);
         } else {
             segment_index_batch(seg, &a->info, seg->size, pl->config.index_interval_bytes);
             if (a->leader_epoch > epochs_latest(&pl->epochs))
-                new_epoch |= epochs_assign(&pl->epochs, a->leader_epoch, a->base_offset);
+                epochs_assign(&pl->epochs, a->leader_epoch, a->base_offset);
         }
         seg->size += (int64_t)a->size;
         seg->modified_ms = a->now_ms;
@@ -381,7 +380,7 @@ static bool group_publish(struct group *g, struct plog *pl)
     producers_publish(pl->producers, g->end);
     hint_appended(pl, seg, g->end);
     atomic_store_explicit(&pl->end, g->end, memory_order_release);
-    return new_epoch;
+    return !epochs_are_filed(&pl->epochs); /* new ones, or what opening has cut off comes to lie within the log */
 }
 
 /* Under the lock. */
@@ -411,15 +410,16 @@ static void save_index_tail(struct plog *pl, struct index *ix)
 }
 
 /* Enters and leaves with lock and role; what it does is seldom needed. */
-static void after_publish(struct plog *pl, bool new_epoch)
+static void after_publish(struct plog *pl, bool write_epochs)
 {
     struct segment *seg = active_segment(pl);
-    if (!new_epoch && !index_wants_write(&seg->offsets) && !index_wants_write(&seg->times)) return;
+    if (!write_epochs && !index_wants_write(&seg->offsets) && !index_wants_write(&seg->times)) return;
     pthread_mutex_unlock(&pl->lock);
     save_index_tail(pl, &seg->offsets);
     save_index_tail(pl, &seg->times);
     /* Recovery finds the epoch in the batches again: a failure here costs nothing yet. */
-    if (new_epoch && plog_write_epochs(pl) != OK) LOG_WARN("epochs_not_written", "dir=%s", pl->dir);
+    if (write_epochs && plog_write_epochs(pl) != OK)
+        LOG_LIMITED(LOG_LEVEL_WARN, "epochs_not_written", "dir=%s", pl->dir);
     pthread_mutex_lock(&pl->lock);
 }
 
@@ -427,7 +427,7 @@ static void after_publish(struct plog *pl, bool new_epoch)
 static bool work_is_due(struct plog *pl)
 {
     if (pl->work_wanted || !pl->events.wants_work) return false;
-    pl->work_wanted = has_closed_unsynced(pl) || active_segment(pl)->size - pl->written_behind >= WRITE_BEHIND_BYTES;
+    pl->work_wanted = has_closed_unsynced(pl);
     return pl->work_wanted;
 }
 

@@ -176,7 +176,7 @@ MUST_USE enum err plog_flush(struct plog *pl);
 /* True when flush.messages or flush.ms asks for plog_flush() now; with flush.messages an append may be acknowledged
  * only after it.  Any thread, no lock, cheap. */
 bool plog_flush_due(struct plog *pl, int64_t now_ms);
-/* What events.wants_work asks for: flushes segments that were closed, starts write-back of what was appended. */
+/* What events.wants_work asks for: flushes segments that were closed. */
 MUST_USE enum err plog_work(struct plog *pl);
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);

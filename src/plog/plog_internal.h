@@ -20,7 +20,6 @@ enum {
     HINTS_APPENDED = 8, /* the last published ends */
     HINTS_READ = 8,     /* where the last slices ended */
     HINT_COUNT = HINTS_APPENDED + HINTS_READ,
-    WRITE_BEHIND_BYTES = 8 * 1024 * 1024,
 };
 
 /* "The batch that starts with `offset` stands at `pos` of the segment", and its size where known, else 0. */
@@ -56,7 +55,6 @@ struct plog {
     struct segment **segments; /* by base offset; the last one is active; never empty */
     size_t segment_count, segment_cap;
     int64_t size;                /* bytes of all segments */
-    int64_t written_behind;      /* of the active segment: written out, or told to be */
     struct producers *producers; /* its own object: truncation makes a new one aside */
     struct epochs epochs;
     int64_t snapshot_offset; /* the newest snapshot file; -1: none */
@@ -64,6 +62,7 @@ struct plog {
     size_t doomed_count, doomed_cap;
     uint64_t jitter_state;
 
+    bool epochs_file; /* leader-epoch-checkpoint is there; Kafka makes it where it is not */
     uint32_t epochs_written, epochs_synced;
     uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
     uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
@@ -127,7 +126,7 @@ MUST_USE enum err plog_roll_at_end(struct plog *pl);
 void plog_add_segment(struct plog *pl, struct segment *seg);
 /* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
 MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
-/* Writes the epochs to leader-epoch-checkpoint, without a sync. */
+/* Writes the epochs to leader-epoch-checkpoint unless it has them already, without a sync. */
 MUST_USE enum err plog_write_epochs(struct plog *pl);
 /* Writes the whole file without a sync: for what recovery can rebuild. */
 MUST_USE enum err plog_write_plain(struct plog *pl, const char *path, const void *data, size_t size);

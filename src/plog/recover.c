@@ -226,12 +226,20 @@ static enum err begin_segment(struct plog *pl, struct segment *seg)
     return e;
 }
 
+/* The file may tell of a later epoch that had begun at this offset: it was cut off, and the file not yet written. */
+static void note_epoch(struct plog *pl, const struct batch_info *b)
+{
+    if (epochs_of_offset(&pl->epochs, b->base_offset) > b->leader_epoch)
+        epochs_truncate_end(&pl->epochs, b->base_offset);
+    if (b->leader_epoch > epochs_latest(&pl->epochs)) epochs_assign(&pl->epochs, b->leader_epoch, b->base_offset);
+}
+
 /* Counts a sound batch in. */
 static enum err take_batch(struct plog *pl, struct segment *seg, const struct batch_info *b, const uint8_t *data,
                            int64_t pos)
 {
     segment_index_batch(seg, b, pos, pl->config.index_interval_bytes);
-    if (b->leader_epoch > epochs_latest(&pl->epochs)) epochs_assign(&pl->epochs, b->leader_epoch, b->base_offset);
+    note_epoch(pl, b);
     struct producers_result r;
     enum err e = OK;
     if (replay_batch(pl->producers, b, data, &r)) {
@@ -334,5 +342,5 @@ enum err recover_epochs(struct plog *pl)
         scan_fini(&sc);
         if (e == ERR_NOT_FOUND) e = OK;
     }
-    return e ? e : plog_write_epochs(pl);
+    return e;
 }

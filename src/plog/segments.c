@@ -23,20 +23,35 @@ enum err plog_write_plain(struct plog *pl, const char *path, const void *data, s
     return e;
 }
 
+static enum err replace_plain(struct plog *pl, const char *path, const void *data, size_t size)
+{
+    char *tmp = mem_printf("%s.tmp", path);
+    enum err e = plog_write_plain(pl, tmp, data, size);
+    if (!e) e = fs_rename(pl->fs, tmp, path);
+    mem_free(tmp);
+    return e;
+}
+
+/* A first file needs no renaming, which costs more than all else of a new log: until it is synced, and the recovery
+ * point moves, recovery finds in the batches what a torn one does not tell. */
 enum err plog_write_epochs(struct plog *pl)
 {
     size_t size;
     pthread_mutex_lock(&pl->lock);
-    char *text = epochs_encode(&pl->epochs, &size);
+    char *text = epochs_are_filed(&pl->epochs) ? NULL : epochs_encode(&pl->epochs, &size);
     pthread_mutex_unlock(&pl->lock);
-    char *path = plog_path(pl, "leader-epoch-checkpoint"), *tmp = mem_printf("%s.tmp", path);
-    enum err e = plog_write_plain(pl, tmp, text, size);
-    if (!e) e = fs_rename(pl->fs, tmp, path);
-    pl->epochs_written++;
-    mem_free(tmp);
+    if (!text) return OK;
+    char *path = plog_path(pl, LEADER_EPOCHS);
+    enum err e = pl->epochs_file ? replace_plain(pl, path, text, size) : plog_write_plain(pl, path, text, size);
     mem_free(path);
     mem_free(text);
-    return e;
+    pl->epochs_file = true;
+    pl->epochs_written++;
+    if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    epochs_set_filed(&pl->epochs); /* only the role's holder changes them */
+    pthread_mutex_unlock(&pl->lock);
+    return OK;
 }
 
 enum err plog_write_snapshot(struct plog *pl, int64_t offset)
@@ -86,7 +101,7 @@ int64_t plog_next_jitter(struct plog *pl)
 void plog_add_segment(struct plog *pl, struct segment *seg)
 {
     ASSERT(pl->segment_count == 0 || active_segment(pl)->base_offset < seg->base_offset);
-    pl->segments = mem_grow(pl->segments, &pl->segment_cap, pl->segment_count + 1, sizeof *pl->segments);
+    pl->segments = mem_grow(pl->segments, &pl->segment_cap, pl->segment_count + 1, sizeof(struct segment *));
     pl->segments[pl->segment_count++] = seg;
 }
 
@@ -244,7 +259,6 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     old->unsynced |= old->indexes_unsynced;
     plog_add_segment(pl, seg);
     pl->snapshot_offset = base_offset;
-    pl->written_behind = 0;
     pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
     return OK;

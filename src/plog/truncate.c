@@ -92,7 +92,6 @@ static enum err follow_end(struct plog *pl, int64_t end)
     struct producers *old = pl->producers;
     pl->producers = anew;
     bool epochs_changed = epochs_truncate_end(&pl->epochs, end);
-    pl->written_behind = MIN(pl->written_behind, active_segment(pl)->size);
     pthread_mutex_unlock(&pl->lock);
     producers_free(old);
     if (!e && epochs_changed) e = plog_write_epochs(pl);

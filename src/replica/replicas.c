@@ -26,17 +26,17 @@ static struct bytes id_key(const void *value)
     return (struct bytes){t->id.bytes, sizeof t->id.bytes};
 }
 
-/* A loaded partition's key is its topic's name; the index follows in a list.  Few are there at once but at start. */
-struct found_topic {
-    char *name;
-    struct partition **parts;
-    size_t count, cap;
+/* A partition loaded at start, until the controller names it.  The key is its directory's name: a topic's name alone
+ * would need a list by index, and a directory may have any number behind its dash. */
+struct found {
+    char *name; /* "topic-7" */
+    struct partition *p;
 };
 
 static struct bytes found_key(const void *value)
 {
-    const struct found_topic *ft = value;
-    return (struct bytes){(const uint8_t *)ft->name, strlen(ft->name)};
+    const struct found *fd = value;
+    return (struct bytes){(const uint8_t *)fd->name, strlen(fd->name)};
 }
 
 static void retire(void *arg, void *p, void (*release)(void *p))
@@ -60,7 +60,7 @@ struct topic_replicas *replicas_find_id(const struct replicas *r, struct uuid id
 void replicas_add(struct replicas *r, struct partition *p)
 {
     pthread_mutex_lock(&r->lock);
-    r->all = mem_grow(r->all, &r->all_cap, r->all_count + 1, sizeof *r->all);
+    r->all = mem_grow(r->all, &r->all_cap, r->all_count + 1, sizeof(struct partition *));
     p->all_index = r->all_count;
     p->listed = true;
     r->all[r->all_count++] = partition_ref(p);
@@ -83,7 +83,7 @@ void replicas_drop(struct replicas *r, struct partition *p)
 struct partition **replicas_list(struct replicas *r, size_t *count)
 {
     pthread_mutex_lock(&r->lock);
-    struct partition **list = mem_alloc(r->all_count * sizeof *list);
+    struct partition **list = mem_alloc(r->all_count * sizeof(struct partition *));
     for (size_t i = 0; i < r->all_count; i++) list[i] = partition_ref(r->all[i]);
     *count = r->all_count;
     pthread_mutex_unlock(&r->lock);
@@ -231,6 +231,7 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     struct replicas *r = mem_zalloc(1, sizeof *r);
     r->opt = *opt;
     pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_init(&r->checkpoint_lock, NULL);
     list_init(&r->doomed);
     r->by_name = table_new(&(struct table_ops){name_key, retire, r});
     r->by_id = table_new(&(struct table_ops){id_key, retire, r});
@@ -332,7 +333,7 @@ static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *
     return e ? fault_set(f, e, "The log directory %s cannot be listed: %s.", d->path, err_text(e)) : OK;
 }
 
-enum err replicas_open_log(struct replicas *r, struct partition *p, struct uuid topic_id, struct fault *f)
+enum err replicas_open_log(struct replicas *r, struct partition *p, const struct log_origin *origin, struct fault *f)
 {
     char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index);
     struct topic_settings settings;
@@ -342,10 +343,10 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, struct uuid 
         .clock = r->opt.clock,
         .jitter_seed = rng_below(r->opt.rng, UINT64_MAX),
         .dir = path,
-        .recovery_point = checkpoint_get(&p->dir->recovery_points, str_of(p->topic), p->index, 0),
-        .log_start = checkpoint_get(&p->dir->log_starts, str_of(p->topic), p->index, 0),
-        .clean = p->dir->clean,
-        .topic_id = topic_id,
+        .recovery_point = origin->recovery_point,
+        .log_start = origin->log_start,
+        .clean = origin->clean,
+        .topic_id = origin->topic_id,
         .config = settings.log,
         .events = partition_events(p),
     };
@@ -359,25 +360,54 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, struct uuid 
 static void load_one(struct job *job)
 {
     struct load_item *it = CONTAINER_OF(job, struct load_item, job);
-    it->e = replicas_open_log(it->r, it->p, UUID_ZERO, &it->fault);
+    struct partition *p = it->p;
+    const struct log_origin origin = {
+        .recovery_point = checkpoint_get(&p->dir->recovery_points, str_of(p->topic), p->index, 0),
+        .log_start = checkpoint_get(&p->dir->log_starts, str_of(p->topic), p->index, 0),
+        .clean = p->dir->clean,
+    };
+    it->e = replicas_open_log(it->r, p, &origin, &it->fault);
 }
 
-static void found_add(struct replicas *r, struct partition *p)
+void replicas_unclaim(struct replicas *r, struct partition *p)
 {
-    struct bytes key = {(const uint8_t *)p->topic, strlen(p->topic)};
-    struct found_topic *ft = table_find(r->found, key);
-    if (!ft) {
-        ft = mem_zalloc(1, sizeof *ft);
-        ft->name = mem_strdup(p->topic);
-        table_put(r->found, ft);
+    struct found *fd = mem_zalloc(1, sizeof *fd);
+    fd->name = mem_printf("%s-%d", p->topic, p->index);
+    fd->p = p;
+    table_put(r->found, fd);
+}
+
+static struct found *found_find(const struct replicas *r, const char *topic, int32_t index)
+{
+    char *name = mem_printf("%s-%d", topic, index);
+    struct found *fd = table_find(r->found, (struct bytes){(const uint8_t *)name, strlen(name)});
+    mem_free(name);
+    return fd;
+}
+
+static void found_free(struct found *fd)
+{
+    mem_free(fd->name);
+    mem_free(fd);
+}
+
+/* Takes what was loaded into the list of all; the load's reference goes to the unclaimed ones.  A partition that lies
+ * in two directories is an error, as in Kafka: which of them is the log only a person can tell. */
+static enum err load_keep(struct replicas *r, struct partition *p, struct fault *f)
+{
+    const struct found *other = found_find(r, p->topic, p->index);
+    if (other) {
+        enum err e = fault_set(f, ERR_INVALID,
+                               "There are two logs of one partition: %s/%s-%d and %s/%s-%d. Move the one that is not "
+                               "wanted out of log.dirs.",
+                               other->p->dir->path, p->topic, p->index, p->dir->path, p->topic, p->index);
+        partition_unref(p);
+        return e;
     }
-    if ((size_t)p->index >= ft->cap) {
-        size_t had = ft->cap;
-        ft->parts = mem_grow(ft->parts, &ft->cap, (size_t)p->index + 1, sizeof(struct partition *));
-        memset(ft->parts + had, 0, (ft->cap - had) * sizeof(struct partition *));
-    }
-    ft->parts[p->index] = p;
-    ft->count++;
+    atomic_fetch_add(&p->dir->partition_count, 1);
+    replicas_add(r, p);
+    replicas_unclaim(r, p);
+    return OK;
 }
 
 /* What a crash between the clean mark and the next one leaves must be scanned: the mark goes before the first write. */
@@ -395,14 +425,15 @@ static enum err remove_clean_marks(struct replicas *r, struct fault *f)
     return OK;
 }
 
-enum err replicas_load(struct replicas *r, struct fault *f)
+enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
 {
+    r->threads = threads;
     struct load ld = {.r = r};
     enum err e = OK;
     for (size_t i = 0; i < r->dir_count && !e; i++) e = load_list_dir(&ld, &r->dirs[i], f);
     if (!e) e = remove_clean_marks(r, f);
     struct workers *w = NULL;
-    if (!e) e = workers_new(&w, "recovery", r->opt.recovery_threads, f);
+    if (!e) e = workers_new(&w, "recovery", threads, f);
     for (size_t i = 0; i < ld.count && !e; i++) {
         ld.items[i]->job.work = load_one;
         workers_submit(w, &ld.items[i]->job);
@@ -414,13 +445,10 @@ enum err replicas_load(struct replicas *r, struct fault *f)
             e = it->e;
             *f = it->fault;
         }
-        if (it->p->pl) {
-            atomic_fetch_add(&it->p->dir->partition_count, 1);
-            replicas_add(r, it->p);
-            found_add(r, it->p);
-        } else {
+        if (!e)
+            e = load_keep(r, it->p, f);
+        else
             partition_unref(it->p);
-        }
         mem_free(it);
     }
     mem_free(ld.items);
@@ -428,20 +456,13 @@ enum err replicas_load(struct replicas *r, struct fault *f)
     return e;
 }
 
-/* Takes a partition that was loaded at start out of the unclaimed ones; its reference goes to the caller. */
 struct partition *replicas_claim(struct replicas *r, const char *topic, int32_t index)
 {
-    struct found_topic *ft = table_find(r->found, (struct bytes){(const uint8_t *)topic, strlen(topic)});
-    if (!ft || (size_t)index >= ft->cap) return NULL;
-    struct partition *p = ft->parts[index];
-    if (!p) return NULL;
-    ft->parts[index] = NULL;
-    if (--ft->count == 0) {
-        table_remove(r->found, found_key(ft));
-        mem_free(ft->name);
-        mem_free(ft->parts);
-        mem_free(ft);
-    }
+    struct found *fd = found_find(r, topic, index);
+    if (!fd) return NULL;
+    struct partition *p = fd->p;
+    table_remove(r->found, found_key(fd));
+    found_free(fd);
     return p;
 }
 
@@ -467,11 +488,9 @@ void replicas_reconfigure(struct replicas *r, struct str topic, const struct top
 static bool free_found(void *arg, void *value)
 {
     (void)arg;
-    struct found_topic *ft = value;
-    for (size_t i = 0; i < ft->cap; i++) partition_unref(ft->parts[i]);
-    mem_free(ft->name);
-    mem_free(ft->parts);
-    mem_free(ft);
+    struct found *fd = value;
+    partition_unref(fd->p);
+    found_free(fd);
     return true;
 }
 
@@ -486,41 +505,45 @@ static bool free_topic(void *arg, void *value)
     return true;
 }
 
-struct close_item {
+/* Something done to every log that is online, several at a time, since much of it waits for the disk. */
+struct log_item {
     struct job job;
     struct partition *p;
     enum err e;
 };
 
-static void close_one(struct job *job)
+static void flush_one(struct job *job)
 {
-    struct close_item *it = CONTAINER_OF(job, struct close_item, job);
-    if (it->p->pl && atomic_load(&it->p->online)) {
-        it->e = plog_close(it->p->pl);
-        it->p->pl = NULL;
-        atomic_store(&it->p->online, false);
-    }
+    struct log_item *it = CONTAINER_OF(job, struct log_item, job);
+    if (atomic_load(&it->p->online)) it->e = plog_flush(it->p->pl);
 }
 
-/* Closes every log, several at a time.  Recovery points and the like are collected first, from the open logs' ends,
- * which a successful close has on disk. */
-static enum err close_logs(struct replicas *r)
+static void close_one(struct job *job)
+{
+    struct log_item *it = CONTAINER_OF(job, struct log_item, job);
+    if (!it->p->pl || !atomic_load(&it->p->online)) return;
+    it->e = plog_close(it->p->pl);
+    it->p->pl = NULL;
+    atomic_store(&it->p->online, false);
+}
+
+/* Returns an error of one of them; `event` names all of them in the log. */
+static enum err with_all_logs(struct replicas *r, void (*work)(struct job *job), const char *event)
 {
     size_t count;
     struct partition **list = replicas_list(r, &count);
-    struct close_item *items = mem_zalloc(count, sizeof *items);
+    struct log_item *items = mem_zalloc(count, sizeof *items);
     struct workers *w = NULL;
-    enum err e = workers_new(&w, "closing", r->opt.recovery_threads, NULL);
+    enum err e = workers_new(&w, "closing", r->threads, NULL);
     for (size_t i = 0; i < count && !e; i++) {
         items[i].p = list[i];
-        items[i].job.work = close_one;
+        items[i].job.work = work;
         workers_submit(w, &items[i].job);
     }
-    if (w) workers_free(w);
+    if (w) workers_free(w); /* waits for all of them */
     for (size_t i = 0; i < count; i++) {
         if (!items[i].e) continue;
-        LOG_ERROR("log_close_failed", "topic=%s partition=%d error=%s", list[i]->topic, list[i]->index,
-                  err_name(items[i].e));
+        LOG_ERROR(event, "topic=%s partition=%d error=%s", list[i]->topic, list[i]->index, err_name(items[i].e));
         e = items[i].e;
     }
     mem_free(items);
@@ -528,22 +551,13 @@ static enum err close_logs(struct replicas *r)
     return e;
 }
 
+/* Recovery points and the like are of open logs whose ends are on the disk: so these are flushed first. */
 static void close_cleanly(struct replicas *r, int64_t broker_epoch)
 {
-    size_t count;
-    struct partition **list = replicas_list(r, &count);
-    enum err e = OK;
-    for (size_t i = 0; i < count; i++) {
-        enum err fe = atomic_load(&list[i]->online) ? plog_flush(list[i]->pl) : OK;
-        if (fe) {
-            LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", list[i]->topic, list[i]->index, err_name(fe));
-            e = fe;
-        }
-    }
-    replicas_list_free(list, count);
+    enum err e = with_all_logs(r, flush_one, "flush_failed");
     for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS && !e; kind++)
         e = replicas_write_checkpoints(r, (enum chore_kind)kind);
-    enum err ce = close_logs(r);
+    enum err ce = with_all_logs(r, close_one, "log_close_failed");
     if (!e) e = ce;
     for (size_t i = 0; i < r->dir_count && !e; i++) {
         char *file = mem_printf("%s/" CLEAN_SHUTDOWN, r->dirs[i].path);
@@ -575,5 +589,6 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     }
     mem_free(r->dirs);
     pthread_mutex_destroy(&r->lock);
+    pthread_mutex_destroy(&r->checkpoint_lock);
     mem_free(r);
 }

@@ -48,7 +48,6 @@ struct replicas_options {
     struct workers *workers;
     const char *const *dirs; /* log.dirs */
     size_t dir_count;
-    unsigned recovery_threads;
     int64_t retention_check_ms;      /* log.retention.check.interval.ms */
     int64_t flush_check_ms;          /* log.flush.scheduler.interval.ms; INT64_MAX: never */
     int64_t checkpoint_ms;           /* log.flush.offset.checkpoint.interval.ms */
@@ -66,8 +65,8 @@ int32_t replicas_stored_broker_id(const struct replicas *r);
 const char *replicas_stored_cluster_id(const struct replicas *r);
 /* Writes meta.properties where it is missing; ERR_INVALID when a directory belongs to another broker or cluster. */
 MUST_USE enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cluster_id, struct fault *f);
-/* Opens every partition's log, several at a time.  Blocks; at start. */
-MUST_USE enum err replicas_load(struct replicas *r, struct fault *f);
+/* Opens every partition's log, `threads` at a time; as many close them at the end.  Blocks; at start. */
+MUST_USE enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f);
 /* Starts retention, checkpoints and the rest of the upkeep.  Home loop. */
 void replicas_start_upkeep(struct replicas *r);
 /* Begins nothing more; what workers have goes on.  Home loop, or nobody runs it any more. */

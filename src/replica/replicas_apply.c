@@ -104,7 +104,10 @@ static void item_open(struct apply *ap, struct apply_item *it)
 {
     struct fault f = {0};
     if (!it->p->pl) {
-        enum err e = replicas_open_log(ap->r, it->p, it->topic_id, &f);
+        /* What is loaded at start has its log: this one is new, and the checkpoints of then may still tell of a
+         * deleted topic of the same name. */
+        const struct log_origin fresh = {.topic_id = it->topic_id};
+        enum err e = replicas_open_log(ap->r, it->p, &fresh, &f);
         if (e) {
             LOG_ERROR("log_open_failed", "topic=%s partition=%d reason=\"%s\"", it->p->topic, it->p->index, f.text);
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
@@ -176,7 +179,11 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
     if (it->kerr) {
         LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index,
                  kerr_name((int16_t)it->kerr));
-        if (!it->is_known && !p->listed) atomic_fetch_sub(&p->dir->partition_count, 1);
+        if (!it->is_known && p->listed) {
+            replicas_unclaim(r, p); /* the directory is there still: nobody may open it a second time */
+            return;
+        }
+        if (!it->is_known) atomic_fetch_sub(&p->dir->partition_count, 1);
         partition_unref(p);
         return;
     }
@@ -300,10 +307,12 @@ static char *doomed_path(struct replicas *r, const struct partition *p)
     return mem_printf("%s/%.*s%s", p->dir->path, room, p->topic, tail);
 }
 
-/* Kafka renames first and removes the files a while later, so that readers in progress end in peace. */
+/* Kafka renames first and removes the files a while later, so that readers in progress end in peace.  The checkpoints
+ * forget the partition too: a topic that is made later under the same name would start where this one did. */
 static void stop_work(struct job *job)
 {
     struct stop_job *sj = CONTAINER_OF(job, struct stop_job, job);
+    bool had_start = false, had_recovery_point = false;
     for (size_t i = 0; i < sj->count; i++) {
         struct stop_item *it = &sj->items[i];
         if (!it->p || !it->delete) continue;
@@ -313,7 +322,12 @@ static void stop_work(struct job *job)
             LOG_ERROR("log_delete_failed", "topic=%s partition=%d error=%s", it->p->topic, it->p->index, err_name(e));
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
         }
+        had_start |= plog_start(it->p->pl) > 0;
+        had_recovery_point |= plog_recovery_point(it->p->pl) > 0;
     }
+    /* A failure is logged; the next chore tries again. */
+    if (had_start) (void)!replicas_write_checkpoints(sj->r, CHORE_STARTS);
+    if (had_recovery_point) (void)!replicas_write_checkpoints(sj->r, CHORE_CHECKPOINT);
 }
 
 static void stop_done(struct job *job)

@@ -12,8 +12,8 @@ struct log_dir {
     struct file *lock;
     struct meta_properties meta;
     bool has_meta;
-    bool clean; /* shut down cleanly last time; read at load */
-    struct checkpoint recovery_points, log_starts;
+    bool clean;                                    /* shut down cleanly last time; read at load */
+    struct checkpoint recovery_points, log_starts; /* as they were at load */
     _Atomic uint32_t partition_count;
 };
 
@@ -41,13 +41,15 @@ struct replicas {
     struct replicas_options opt;
     struct log_dir *dirs;
     size_t dir_count;
+    unsigned threads; /* that open and close logs */
     struct table *by_name, *by_id; /* struct topic_replicas */
-    struct table *found;           /* struct partition: loaded at start, not claimed by the controller yet */
+    struct table *found;           /* struct found: loaded at start, not claimed by the controller yet */
     pthread_mutex_t lock;          /* guards all, all_count */
     struct partition **all;
     size_t all_count, all_cap;
     struct chore chores[CHORE_COUNT];
-    struct list doomed; /* by due time */
+    pthread_mutex_t checkpoint_lock; /* one writer of checkpoint files at a time; `lock` is taken while it is held */
+    struct list doomed;              /* by due time */
     struct timer doomed_timer;
     bool stopping;
 };
@@ -56,13 +58,23 @@ struct replicas {
 void replicas_add(struct replicas *r, struct partition *p);
 /* Out of the list of all; drops the list's reference. */
 void replicas_drop(struct replicas *r, struct partition *p);
-/* Opens `p`'s log in its directory with what the checkpoints say.  Worker. */
-enum err replicas_open_log(struct replicas *r, struct partition *p, struct uuid topic_id, struct fault *f);
+/* What is known of a log before it is opened; zeroed but for the id when it is new. */
+struct log_origin {
+    int64_t recovery_point, log_start; /* from the checkpoints */
+    bool clean;
+    struct uuid topic_id; /* zero: the one in its directory */
+};
+/* Opens `p`'s log in its directory.  Worker. */
+enum err replicas_open_log(struct replicas *r, struct partition *p, const struct log_origin *origin, struct fault *f);
 struct log_dir *replicas_choose_dir(struct replicas *r);
+/* Takes a partition that was loaded at start out of the unclaimed ones, its reference with it; NULL: there is none. */
 struct partition *replicas_claim(struct replicas *r, const char *topic, int32_t index);
+/* Puts it there (again); takes over the reference. */
+void replicas_unclaim(struct replicas *r, struct partition *p);
 
 /* replicas_upkeep.c */
 void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms);
+/* All directories' files of that kind.  Logs what fails.  Worker. */
 enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind);
 
 #endif

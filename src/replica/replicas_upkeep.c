@@ -96,6 +96,7 @@ static const struct {
 
 enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
 {
+    pthread_mutex_lock(&r->checkpoint_lock);
     size_t count;
     struct partition **list = replicas_list(r, &count);
     enum err result = OK;
@@ -116,6 +117,7 @@ enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
         checkpoint_fini(&cp);
     }
     replicas_list_free(list, count);
+    pthread_mutex_unlock(&r->checkpoint_lock);
     return result;
 }
 

@@ -113,6 +113,9 @@ struct batch_verdict {
 void batch_check(struct batch_verdict *out, struct batch_info *info, uint8_t *data, size_t size,
                  const struct batch_rules *rules, struct arena *arena);
 
+/* Whether batch_check() would decompress this batch, which may take long: by a look at the header alone. */
+bool batch_check_decompresses(const uint8_t *data, size_t size, const struct batch_rules *rules);
+
 /* Writes the checked batch anew, in another codec, into an empty writer (compression.type).  Nothing else of it changes
  * but size, attributes and CRC.  ERR_CORRUPT: it cannot be decompressed; ERR_TOO_BIG: past `decompressed_max`. */
 MUST_USE enum err batch_recompress(struct writer *out, const uint8_t *data, const struct batch_info *info,

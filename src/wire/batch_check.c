@@ -215,7 +215,7 @@ static bool check_frame(struct batch_verdict *out, struct batch_info *info, cons
     int32_t length = length_there ? (int32_t)get_be32(data + BATCH_AT_LENGTH) : 0;
     if (length_there && length < LENGTH_MIN) {
         refuse(out, KERR_CORRUPT_MESSAGE, "Record size is less than the minimum record overhead");
-    } else if (size < SIZE_UP_TO_MAGIC || size - BATCH_LENGTH_OVERHEAD < (size_t)length) {
+    } else if (!length_there || size < SIZE_UP_TO_MAGIC || size - BATCH_LENGTH_OVERHEAD < (size_t)length) {
         refuse(out, KERR_INVALID_RECORD, "Produce requests must have at least one whole record batch per partition");
     } else {
         enum err e = size < BATCH_HEADER_SIZE && data[BATCH_AT_MAGIC] == BATCH_MAGIC
@@ -308,6 +308,22 @@ static void correct_max_timestamp(struct batch_info *info, uint8_t *data, int64_
     put_be32(data + BATCH_AT_CRC, info->crc);
 }
 
+static bool must_look_inside(const struct walk *w, const struct batch_rules *rules)
+{
+    return rules->look_inside || batch_codec(w->info) == CODEC_NONE || w->keys_needed ||
+           w->timestamp_min != INT64_MIN || (!rules->log_append_time && w->info->max_timestamp > w->timestamp_max);
+}
+
+bool batch_check_decompresses(const uint8_t *data, size_t size, const struct batch_rules *rules)
+{
+    struct batch_info b;
+    if (size < BATCH_HEADER_SIZE || batch_parse_header(&b, data, rules->size_max)) return false;
+    if (batch_codec(&b) == CODEC_NONE) return false;
+    struct walk w = {.info = &b, .keys_needed = rules->compacted};
+    allow_timestamps(&w, rules);
+    return must_look_inside(&w, rules);
+}
+
 void batch_check(struct batch_verdict *out, struct batch_info *info, uint8_t *data, size_t size,
                  const struct batch_rules *rules, struct arena *arena)
 {
@@ -317,9 +333,7 @@ void batch_check(struct batch_verdict *out, struct batch_info *info, uint8_t *da
 
     struct walk w = {.info = &b, .keys_needed = rules->compacted};
     allow_timestamps(&w, rules);
-    bool look_inside = rules->look_inside || batch_codec(&b) == CODEC_NONE || w.keys_needed ||
-                       w.timestamp_min != INT64_MIN || (!rules->log_append_time && b.max_timestamp > w.timestamp_max);
-    if (look_inside) {
+    if (must_look_inside(&w, rules)) {
         uint8_t *decompressed = NULL;
         if (!open_records(out, &w, data, rules, &decompressed)) return;
         if (!walk_records(&w))

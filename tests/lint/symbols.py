@@ -49,7 +49,7 @@ def main():
     headers = [path for root in ("src", "include", build / "generated") for path in pathlib.Path(root).rglob("*.h")]
     declared = set(re.findall(r"\w+", " ".join(path.read_text() for path in headers)))
     # broker/api/handlers.h declares one a row of the table.
-    rows = pathlib.Path("src/broker/api_rows.h").read_text()
+    rows = pathlib.Path("src/broker/api_rows.inc").read_text()
     declared |= {f"{name}_handle" for name in re.findall(r"^API\(\w+, (\w+),", rows, re.M)}
     faults = []
     for library in sorted(build.glob("lib*.a")):

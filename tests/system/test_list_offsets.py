@@ -188,6 +188,30 @@ class TestDeleteRecords:
             assert ask(c, topic_name, LATEST) == (5, -1)
         broker.stop()
 
+    @pytest.mark.parametrize("end", ["stop", "kill"])
+    def test_a_topic_made_again_under_the_same_name_starts_at_0(self, fresh_broker, topic_name, end):
+        broker = fresh_broker({"log.flush.start.offset.checkpoint.interval.ms": "100"}).start()
+        with broker.connect() as c:
+            c.new_topic(topic_name)
+            c.produce(topic_name, 0, build([Record(value=b"old") for _ in range(5)]))
+            assert self.delete(c, topic_name, 3) == (0, 3)
+            _await_checkpoint(broker, topic_name, 3)
+        broker.stop()
+        broker.start()
+        with broker.connect() as c:
+            c.await_topic(topic_name, 1)
+            answer = c.call("DeleteTopics", 5, TopicNames=[topic_name], TimeoutMs=30000)
+            assert answer.Responses[0].ErrorCode == 0
+            assert f"{topic_name} 0 3" not in (broker.log_dir / "log-start-offset-checkpoint").read_text()
+            c.new_topic(topic_name)
+            assert c.produce(topic_name, 0, build([Record(value=b"new")])).BaseOffset == 0
+        getattr(broker, end)()
+        broker.start()
+        with broker.connect() as c:
+            c.await_topic(topic_name, 1)
+            assert [(r.offset, r.value) for r in c.read_all(topic_name, 0)] == [(0, b"new")]
+        broker.stop()
+
 
 def _await_checkpoint(broker, topic, offset):
     path = broker.log_dir / "log-start-offset-checkpoint"

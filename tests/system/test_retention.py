@@ -24,6 +24,13 @@ def fill(conn, topic, count, timestamp=None):
         assert conn.produce(topic, 0, build([Record(value=PAYLOAD)], timestamp=timestamp)).ErrorCode == 0
 
 
+def keep_for(conn, topic, ms):
+    """Sets retention.ms once the records are there: before, it might run between two of them and shift the segments."""
+    rows = [{"Name": "retention.ms", "ConfigOperation": 0, "Value": str(ms)}]
+    asked = [{"ResourceType": 2, "ResourceName": topic, "Configs": rows}]
+    assert conn.call("IncrementalAlterConfigs", Resources=asked).Responses[0].ErrorCode == 0
+
+
 def logs(broker, topic):
     return sorted(p.name for p in (broker.log_dir / f"{topic}-0").glob("*.log"))
 
@@ -43,16 +50,18 @@ def test_retention_by_size_keeps_at_least_that_much(conn, broker, topic_name):
 
 
 def test_retention_by_time_goes_by_the_records_times(conn, topic_name):
-    conn.new_topic(topic_name, configs={"segment.bytes": str(SEGMENT), "retention.ms": str(HOUR_MS)})
+    conn.new_topic(topic_name, configs={"segment.bytes": str(SEGMENT), "retention.ms": "-1"})
     fill(conn, topic_name, 20, now_ms() - 2 * HOUR_MS)
     fill(conn, topic_name, 15, now_ms())
+    keep_for(conn, topic_name, HOUR_MS)
     wait_until(lambda: earliest(conn, topic_name) == 20, 60, "old segments are gone")
     assert len(conn.read_all(topic_name, 0, 20)) == 15
 
 
 def test_the_active_segment_goes_too_when_it_is_old(conn, topic_name):
-    conn.new_topic(topic_name, configs={"retention.ms": "1000"})
-    fill(conn, topic_name, 3, now_ms() - HOUR_MS)
+    conn.new_topic(topic_name, configs={"retention.ms": "-1"})
+    fill(conn, topic_name, 3, now_ms() - 2 * HOUR_MS)
+    keep_for(conn, topic_name, HOUR_MS)
     wait_until(lambda: earliest(conn, topic_name) == 3, 60, "all records are gone")
     assert conn.produce(topic_name, 0, build([Record(value=b"next")])).BaseOffset == 3
 

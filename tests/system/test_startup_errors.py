@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import sqlite3
@@ -14,7 +15,7 @@ import subprocess
 import pytest
 
 from batches import Record, build
-from brokers import free_port
+from brokers import free_port, wait_until
 
 pytestmark = pytest.mark.barnabas_only
 
@@ -147,6 +148,20 @@ class TestDirectories:
         running = fresh_broker().start()
         fails({"log.dirs": f"{tmp_path / 'free'},{running.log_dir}"}, re.escape(str(running.log_dir)), "use|lock")
         running.stop()
+
+    def test_a_partition_in_two_directories(self, fails, stopped, tmp_path):
+        second = tmp_path / "second"
+        shutil.copytree(stopped.log_dir / "kept-1", second / "kept-1")
+        dirs = f"{stopped.log_dir},{second}"
+        fails({"log.dirs": dirs}, r"two logs of one partition.*kept-1", directory=stopped.directory)
+        shutil.rmtree(second)
+        still_good(stopped)
+
+    def test_a_directory_that_only_looks_like_a_partition_costs_nothing(self, stopped):
+        (stopped.log_dir / "copy-2024010112").mkdir()
+        still_good(stopped)
+        assert stopped.start().rss_bytes() < 1 << 30
+        stopped.stop()
 
     def test_a_lock_that_a_dead_process_left_is_none(self, stopped):
         stopped.start()
@@ -290,6 +305,18 @@ class TestStopping:
                 c.announced()
                 c.send_fetch("quiet", 0, 0, max_wait_ms=600_000)
             broker.stop()
+
+    def test_a_stop_does_not_wait_for_what_the_controller_cannot_finish(self, fresh_broker):
+        broker = fresh_broker().start()
+        with broker.connect() as c:
+            c.new_topic("stuck")
+            with mounted(broker.log_dir / "stuck-0", "size=1m"):  # a mount point cannot be renamed
+                c.send("DeleteTopics", 5, TopicNames=["stuck"], TimeoutMs=600_000)
+                wait_until(lambda: "replica_not_deleted" in broker.output(), 30, "the deletion has failed")
+                broker.stop()
+        broker.start()
+        wait_until(lambda: not (broker.log_dir / "stuck-0").exists(), 30, "the next start has deleted it")
+        broker.stop()
 
     def test_the_clean_mark_goes_when_it_runs(self, stopped):
         mark = stopped.log_dir / ".kafka_cleanshutdown"

@@ -1,5 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions."""
 
+import contextlib
+import sqlite3
 import uuid
 
 import pytest
@@ -293,3 +295,36 @@ def test_topics_are_there_after_a_restart(fresh_broker, topic_name):
         assert (c.topic_id(topic_name), c.metadata().ClusterId) == before
         assert not exists(c, f"{topic_name}-deleted")
     broker.stop()
+
+
+@pytest.mark.barnabas_only
+def test_a_deletion_that_the_end_of_the_broker_cut_off_is_finished_at_the_next_start(fresh_broker, topic_name):
+    broker = fresh_broker().start()
+    with broker.connect() as c:
+        c.new_topic(topic_name, 3)
+        assert c.produce(topic_name, 1, build([Record(value=b"old")])).ErrorCode == 0
+    broker.stop()
+    _mark_for_deletion(broker, topic_name)
+    broker.start()
+    with broker.connect() as c:
+        gone(c, topic_name)
+        wait_until(lambda: not list(broker.log_dir.glob(f"{topic_name}-[0-9]")), 30, "its directories are renamed")
+        wait_until(lambda: _created_again(c, topic_name), 30, "the name is free again")
+        c.await_topic(topic_name, 3)
+        assert c.produce(topic_name, 1, build([Record(value=b"new")])).BaseOffset == 0
+    broker.stop()
+
+
+def _created_again(conn, name):
+    return conn.create_topic(name, 3).ErrorCode == 0
+
+
+def _mark_for_deletion(broker, name):
+    """What DeleteTopics writes first, before brokers remove their replicas."""
+    with contextlib.closing(sqlite3.connect(broker.log_dir / "barnabas-coord.db")) as db, db:
+        db.execute(
+            "INSERT INTO node VALUES ('/admin/delete_topics', ?, 900000, 900000, 900000, 1, 1, 0, 0, 0, 0, NULL)",
+            (name,),
+        )
+        db.execute("UPDATE node SET children = children + 1 WHERE parent = '/admin' AND name = 'delete_topics'")
+        db.execute("UPDATE meta SET value = 900000 WHERE key = 'zxid'")

@@ -166,7 +166,7 @@ const char *partition_dir_path(const struct partition *p)
 struct partition **replicas_list(struct replicas *r, size_t *count)
 {
     (void)r;
-    struct partition **list = mem_alloc(sizeof *list * PARTS);
+    struct partition **list = mem_alloc(sizeof(struct partition *) * PARTS);
     for (size_t i = 0; i < PARTS; i++) list[i] = partition_ref(w.parts[PARTS - 1 - i]);
     *count = PARTS;
     return list;

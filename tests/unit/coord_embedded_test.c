@@ -2,7 +2,10 @@
 #include "coord_world.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <sqlite3.h>
 
@@ -26,8 +29,26 @@ static void write_store(struct world *w, const char *suffix, const void *data, s
     fclose(out);
 }
 
-/* Another world on what a crash would have left of this one: the files as they are now. */
-static struct world *world_after_crash(struct world *w)
+/* Syncs of this process, SQLite's too: it finds this function before the C library's.  Of a store's log it is
+ * remembered how much of it is safe. */
+static _Atomic int sync_count;
+static _Atomic long log_synced;
+
+int fdatasync(int fd)
+{
+    char link[32], path[128];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    path[size < 0 ? 0 : size] = '\0';
+    struct stat st;
+    if (strstr(path, COORD_EMBEDDED_FILE "-wal") && fstat(fd, &st) == 0) log_synced = (long)st.st_size;
+    sync_count++;
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+/* Another world on what a crash would have left of this one: the files as they are now; of the log `log_size_max`
+ * bytes. */
+static struct world *world_after_crash_with(struct world *w, size_t log_size_max)
 {
     struct world *after = mem_zalloc(1, sizeof *after);
     after->threaded = true;
@@ -39,10 +60,15 @@ static struct world *world_after_crash(struct world *w)
     for (size_t i = 0; i < ARRAY_COUNT(suffixes); i++) {
         size_t size;
         char *data = read_store(w, suffixes[i], &size);
-        write_store(after, suffixes[i], data, size);
+        write_store(after, suffixes[i], data, i == 1 ? MIN(size, log_size_max) : size);
         mem_free(data);
     }
     return after;
+}
+
+static struct world *world_after_crash(struct world *w)
+{
+    return world_after_crash_with(w, SIZE_MAX);
 }
 
 static void everything_but_ephemeral_nodes_survives_a_close(void **state)
@@ -80,6 +106,75 @@ static void after_a_crash_answered_writes_are_there_and_ephemeral_nodes_are_not(
     assert_int_equal(again.r.err, OK);
     assert_true(again.r.stat.czxid > a.r.stat.czxid); /* broker epochs only grow */
     world_free(after);
+}
+
+static void ephemeral_nodes_are_made_without_a_sync(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(call_create(w, "/ids", "", 0).r.err, OK);
+    int before = sync_count;
+    assert_int_equal(call_create(w, "/ids/1", "x", COORD_EPHEMERAL).r.err, OK);
+    assert_int_equal(call_get(w, "/ids/1", COORD_NO_WATCH).r.err, OK);
+    assert_int_equal(sync_count, before);
+    assert_int_equal(call_create(w, "/ids/1", "x", COORD_EPHEMERAL).r.err, ERR_EXISTS);
+    assert_int_equal(sync_count, before);
+}
+
+/* Ephemeral changes between durable ones do not take these along when power fails, wherever the disk stopped writing.
+ */
+static void a_power_cut_costs_nothing_but_ephemeral_nodes(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(call_create(w, "/ids", "", 0).r.err, OK);
+    assert_int_equal(call_create(w, "/ids/1", "x", COORD_EPHEMERAL).r.err, OK);
+    struct answer kept = call_create(w, "/kept", "x", 0);
+    assert_int_equal(kept.r.err, OK);
+    long safe = log_synced;
+    assert_int_equal(call_create(w, "/ids/2", "x", COORD_EPHEMERAL).r.err, OK);
+    assert_int_equal(log_synced, safe);
+    size_t written;
+    mem_free(read_store(w, "-wal", &written));
+    assert_true(written > (size_t)safe);
+    for (size_t cut = (size_t)safe; cut <= written; cut += 2060) { /* within frames and at their ends */
+        struct world *after = world_after_crash_with(w, cut);
+        world_open(after);
+        assert_int_equal(call_exists(after, "/kept", COORD_NO_WATCH).r.err, OK);
+        assert_int_equal(call_children(after, "/ids", COORD_NO_WATCH).r.child_count, 0);
+        struct answer again = call_create(after, "/ids/2", "y", COORD_EPHEMERAL);
+        assert_int_equal(again.r.err, OK);
+        assert_true(again.r.stat.czxid > kept.r.stat.czxid);
+        world_free(after);
+    }
+}
+
+static void a_durable_change_brings_what_went_before_to_the_disk(void **state)
+{
+    struct world *w = *state;
+    struct answer last;
+    assert_int_equal(call_create(w, "/parent", "", 0).r.err, OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(call_create(w, "/parent/e_", "", COORD_EPHEMERAL | COORD_SEQUENTIAL).r.err, OK);
+    last = call_set(w, "/parent", "x", COORD_ANY_VERSION);
+    assert_int_equal(last.r.err, OK);
+    struct world *after = world_after_crash_with(w, (size_t)log_synced);
+    world_open(after);
+    struct answer a = call_create(after, "/parent/n_", "", COORD_SEQUENTIAL);
+    assert_true(str_is(a.r.path, "/parent/n_0000000003"));
+    assert_true(a.r.stat.czxid > last.r.stat.mzxid);
+    world_free(after);
+}
+
+/* The new file's bytes; then the log's header, the directory with both names, and the log. */
+static void a_new_store_and_its_first_change_take_four_syncs(void **state)
+{
+    struct world *w = *state;
+    world_close(w);
+    assert_int_equal(fs_unlink(fs_system(), store_path(w, "")), OK);
+    int before = sync_count;
+    world_open(w);
+    assert_int_equal(call_create(w, "/a", "", 0).r.err, OK);
+    assert_int_equal(sync_count - before, 4);
+    assert_true(log_synced > 0);
 }
 
 static void expect_refused(struct world *w, enum err expected, const char *words)
@@ -309,6 +404,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(everything_but_ephemeral_nodes_survives_a_close),
         TEST(after_a_crash_answered_writes_are_there_and_ephemeral_nodes_are_not),
+        TEST(ephemeral_nodes_are_made_without_a_sync),
+        TEST(a_power_cut_costs_nothing_but_ephemeral_nodes),
+        TEST(a_durable_change_brings_what_went_before_to_the_disk),
+        TEST(a_new_store_and_its_first_change_take_four_syncs),
         TEST(what_is_no_store_is_refused_and_left_alone),
         TEST(another_programs_database_is_refused_and_left_alone),
         TEST(a_newer_schema_is_refused),

@@ -22,7 +22,6 @@ static void a_new_log_has_the_files_that_kafka_expects(void **state)
     read_file(&w, "partition.metadata", &data, &size);
     assert_string_equal((char *)data, "version: 0\ntopic_id: B6R7BzEgQtuLPnDmh_9qpw");
     mem_free(data);
-    assert_int_equal(size_of_file(&w, "leader-epoch-checkpoint"), 0);
     assert_int_equal(plog_start(w.pl), 0);
     assert_int_equal(plog_end(w.pl), 0);
     assert_int_equal(w.fs.syncs, 0);

@@ -216,6 +216,50 @@ static void malformed_files_are_told_with_their_line(void **state)
     assert_int_equal(decode("1\n0\n", &f), ERR_VERSION);
 }
 
+static struct epochs read_from(const char *text)
+{
+    struct epochs ep;
+    epochs_init(&ep);
+    assert_int_equal(epochs_decode(&ep, "file", text, strlen(text), NULL), OK);
+    assert_true(epochs_are_filed(&ep));
+    return ep;
+}
+
+static void an_epoch_that_begins_again_where_it_was_cut_off_is_in_the_file_already(void **state)
+{
+    (void)state;
+    struct epochs ep = read_from("0\n2\n1 0\n5 100\n");
+    assert_true(epochs_truncate_end(&ep, 100));
+    assert_false(epochs_are_filed(&ep));
+    assert_true(epochs_lead_file(&ep));
+    assert_true(epochs_assign(&ep, 5, 100));
+    assert_true(epochs_are_filed(&ep));
+    assert_true(epochs_assign(&ep, 8, 120));
+    assert_false(epochs_are_filed(&ep));
+    assert_false(epochs_lead_file(&ep));
+    epochs_set_filed(&ep);
+    assert_true(epochs_are_filed(&ep));
+    epochs_fini(&ep);
+}
+
+static void other_entries_than_the_files_are_to_be_written(void **state)
+{
+    (void)state;
+    struct epochs ep = read_from("0\n2\n1 0\n5 100\n");
+    assert_true(epochs_truncate_end(&ep, 100));
+    assert_true(epochs_assign(&ep, 6, 100));
+    assert_false(epochs_lead_file(&ep));
+    epochs_truncate_end(&ep, 100);
+    assert_false(epochs_lead_file(&ep));
+    epochs_fini(&ep);
+    ep = read_from("0\n2\n1 0\n5 100\n");
+    assert_true(epochs_truncate_start(&ep, 50));
+    assert_false(epochs_lead_file(&ep));
+    epochs_clear(&ep);
+    assert_false(epochs_are_filed(&ep)); /* no entries either, but the file has some */
+    epochs_fini(&ep);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +272,8 @@ int main(void)
         cmocka_unit_test(truncating_the_start_moves_the_entry_that_holds_it),
         cmocka_unit_test(the_file_of_kafka_is_read_and_written_back_byte_for_byte),
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(an_epoch_that_begins_again_where_it_was_cut_off_is_in_the_file_already),
+        cmocka_unit_test(other_entries_than_the_files_are_to_be_written),
         cmocka_unit_test(malformed_files_are_told_with_their_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -361,6 +361,96 @@ static void epochs_are_found_again_and_cut_at_the_new_end(void **state)
     world_fini(&w);
 }
 
+static void a_leader_that_goes_on_after_a_restart_writes_no_epochs(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    world_open(&w);
+    assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
+    world_close(&w);
+    int creates = w.fs.creates, writes = w.fs.writes;
+    for (int i = 0; i < 3; i++) {
+        world_open(&w);
+        assert_int_equal(plog_last_epoch(w.pl), -1); /* Kafka too drops one that begins at the end */
+        assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
+        assert_int_equal(plog_last_epoch(w.pl), 3);
+        world_close(&w);
+    }
+    assert_int_equal(w.fs.creates, creates);
+    assert_int_equal(w.fs.writes, writes);
+    world_fini(&w);
+}
+
+/* Closed with epoch 7 beginning at the end, 5; opened again as a follower whose leader still writes in epoch 2. */
+static void open_with_an_epoch_cut_off(struct world *w)
+{
+    world_init(w);
+    world_open(w);
+    append_ok(w, (struct batch_spec){.leader_epoch = 2, .count = 5});
+    assert_int_equal(plog_epoch_begin(w->pl, 7), OK);
+    world_close(w);
+    world_open(w);
+    assert_int_equal(plog_last_epoch(w->pl), 2);
+}
+
+static void an_epoch_cut_off_at_opening_does_not_come_back_over_batches(void **state)
+{
+    (void)state;
+    struct world w;
+    open_with_an_epoch_cut_off(&w);
+    append_ok(&w, (struct batch_spec){.leader_epoch = 2});
+    world_close(&w);
+    world_open(&w);
+    assert_int_equal(plog_last_epoch(w.pl), 2);
+    assert_int_equal(plog_epoch_of(w.pl, 5), 2);
+    world_fini(&w);
+}
+
+static void recovery_believes_the_batches_more_than_the_epochs_of_the_file(void **state)
+{
+    (void)state;
+    struct world w;
+    open_with_an_epoch_cut_off(&w);
+    w.fs.only = "leader-epoch-checkpoint.tmp";
+    w.fs.op = FAIL_OPEN;
+    w.fs.times = 1;
+    w.fs.e = ERR_FULL;
+    append_ok(&w, (struct batch_spec){.leader_epoch = 2});
+    assert_true(w.fs.fired);
+    world_kill(&w);
+    world_open(&w);
+    assert_int_equal(plog_last_epoch(w.pl), 2);
+    assert_int_equal(plog_epoch_of(w.pl, 5), 2);
+    world_fini(&w);
+}
+
+static void a_first_epochs_file_that_was_torn_costs_no_epoch(void **state)
+{
+    (void)state;
+    static const char *const torn[] = {"", "0", "0\n1", "0\n1\n", "0\n1\n3", "\0\0\0\0"};
+    struct world w;
+    world_init(&w);
+    world_open(&w);
+    assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
+    append_ok(&w, (struct batch_spec){.leader_epoch = 3});
+    world_kill(&w);
+    for (size_t i = 0; i < ARRAY_COUNT(torn); i++) {
+        write_file(&w, "leader-epoch-checkpoint", torn[i], i == 5 ? 4 : strlen(torn[i]));
+        world_open(&w);
+        assert_int_equal(plog_last_epoch(w.pl), 3);
+        assert_int_equal(plog_epoch_of(w.pl, 0), 3);
+        world_kill(&w);
+        size_t size;
+        uint8_t *data;
+        read_file(&w, "leader-epoch-checkpoint", &data, &size);
+        assert_int_equal(size, strlen("0\n1\n3 0\n"));
+        assert_memory_equal(data, "0\n1\n3 0\n", size);
+        mem_free(data);
+    }
+    world_fini(&w);
+}
+
 /* ---- Indexes */
 
 static void make_indexed_log(struct world *w)
@@ -584,6 +674,10 @@ int main(void)
         cmocka_unit_test(below_the_recovery_point_nothing_is_scanned),
         cmocka_unit_test(a_clean_mark_on_a_torn_log_is_not_believed),
         cmocka_unit_test(epochs_are_found_again_and_cut_at_the_new_end),
+        cmocka_unit_test(a_leader_that_goes_on_after_a_restart_writes_no_epochs),
+        cmocka_unit_test(an_epoch_cut_off_at_opening_does_not_come_back_over_batches),
+        cmocka_unit_test(recovery_believes_the_batches_more_than_the_epochs_of_the_file),
+        cmocka_unit_test(a_first_epochs_file_that_was_torn_costs_no_epoch),
         cmocka_unit_test(damaged_indexes_are_made_anew),
         cmocka_unit_test(messages_of_old_formats_are_named),
         cmocka_unit_test(leftovers_of_deletion_and_cleaning_are_cleared_away),

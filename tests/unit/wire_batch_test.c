@@ -504,6 +504,23 @@ static void what_decompresses_past_the_limit_is_too_large(void **state)
     }
 }
 
+static void the_header_tells_whether_a_check_decompresses(void **state)
+{
+    (void)state;
+    for (int16_t codec = CODEC_NONE; codec < CODEC_COUNT; codec++) {
+        struct sample s = sample_make(codec);
+        struct batch_rules rules = rules_default();
+        assert_false(batch_check_decompresses(s.data, s.size, &rules));
+        rules.compacted = true;
+        assert_int_equal(batch_check_decompresses(s.data, s.size, &rules), codec != CODEC_NONE);
+        assert_false(batch_check_decompresses(s.data, BATCH_HEADER_SIZE - 1, &rules));
+        rules.compacted = false;
+        rules.look_inside = true;
+        assert_int_equal(batch_check_decompresses(s.data, s.size, &rules), codec != CODEC_NONE);
+        mem_free(s.data);
+    }
+}
+
 /* ---- Malformed records */
 
 /* A batch around the given bytes, with a right header and CRC. */
@@ -739,6 +756,7 @@ int main(void)
         cmocka_unit_test(compacted_topics_name_records_without_key),
         cmocka_unit_test(record_errors_are_bounded),
         cmocka_unit_test(what_decompresses_past_the_limit_is_too_large),
+        cmocka_unit_test(the_header_tells_whether_a_check_decompresses),
         cmocka_unit_test(the_walk_refuses_every_kind_of_malformed_record),
         cmocka_unit_test(the_walk_and_the_plain_iterator_agree_on_mutated_records),
         cmocka_unit_test(long_varints_and_big_batches_take_the_same_walk),

@@ -412,7 +412,7 @@ enum step fetch_handle(struct request *rq)
     case FETCH_READ: /* woken when a partition moves, when a worker has read, or at the deadline */
         for (;;) {
             if (f->waiting) fetch_read_woken(f);
-            if (f->any_cold) {
+            if (f->any_cold && !rq->cancelled) {
                 request_offload(rq, fetch_warm);
                 return WAIT;
             }

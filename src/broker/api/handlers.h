@@ -5,7 +5,7 @@
 #include "broker/request.h"
 
 #define API(key, name, min, max, announced) enum step name##_handle(struct request *rq);
-#include "broker/api_rows.h"
+#include "broker/api_rows.inc"
 #undef API
 
 #endif

@@ -21,9 +21,12 @@ struct produce_part {
     struct produce *produce;
     struct partition *p; /* a reference; NULL when refused before */
     partition_response *out;
-    bool repack; /* compression.type: into this codec, on a worker, before it is appended */
+    struct batch_rules rules;
+    bool check_later; /* it must be decompressed to be checked: on a worker */
+    bool keep_codec;  /* compression.type=producer; else into this codec, on a worker, before it is appended */
+    bool repack;
     enum codec codec;
-    int level, size_max;
+    int level;
     struct buf *packed;
     bool appended;
 };
@@ -37,7 +40,8 @@ struct produce {
     _Atomic int32_t appends_pending; /* one more while they are being started */
     struct loop_msg appended_msg;    /* the last one's word, from whichever thread wrote it */
     bool appends_done;
-    bool any_repack, waiting;
+    bool any_heavy; /* a worker checks or packs something first */
+    bool waiting;
 };
 
 /* ---- Answers */
@@ -109,6 +113,43 @@ static enum kerr check_partition(struct request *rq, struct produce_part *part, 
     return KERR_NONE;
 }
 
+/* What the topic's configuration asks of the batch; it may change while a worker has the request. */
+static void part_take_settings(struct request *rq, struct produce_part *part, const struct topic_settings *settings)
+{
+    part->rules = (struct batch_rules){
+        .size_max = settings->max_message_bytes,
+        .look_inside = !settings->keep_codec,
+        .compacted = settings->log.cleanup_compact,
+        .log_append_time = settings->log.log_append_time,
+        .now_ms = clock_wall_ms(rq->broker->clock),
+        .timestamp_before_max_ms = settings->timestamp_before_max_ms,
+        .timestamp_after_max_ms = settings->timestamp_after_max_ms,
+        .decompressed_max = DECOMPRESSED_BYTES_MAX,
+    };
+    part->keep_codec = settings->keep_codec;
+    part->codec = settings->codec;
+    part->level = settings->compression_level;
+}
+
+/* Is it well-formed and allowed?  The request's loop, or a worker while that has it. */
+static void check_batch(struct request *rq, struct produce_part *part)
+{
+    struct append *a = &part->append;
+    struct batch_verdict v;
+    batch_check(&v, &a->info, a->data, a->size, &part->rules, &rq->arena);
+    if (!v.kerr && a->info.attributes & BATCH_TRANSACTIONAL)
+        v = (struct batch_verdict){.kerr = KERR_INVALID_TXN_STATE,
+                                   .message = "Transactions are not served by this broker."};
+    /* KIP-110: consumers of that client's age could not read it. */
+    if (!v.kerr && batch_codec(&a->info) == CODEC_ZSTD && rq->version < VERSION_ZSTD)
+        v = (struct batch_verdict){.kerr = KERR_UNSUPPORTED_COMPRESSION_TYPE,
+                                   .message = "Produce requests with zstd compression need version 7 or later."};
+    if (v.kerr)
+        part_fail_records(rq, part, &v);
+    else
+        part->repack = !part->keep_codec && part->codec != batch_codec(&a->info);
+}
+
 /* One partition: exists, led here, well-formed, allowed.  Nothing is written yet. */
 static void check_part(struct request *rq, struct produce_part *part, struct str name, struct uuid id,
                        const partition_data *data)
@@ -123,45 +164,17 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
         part->out->current_leader.leader_epoch = hint.leader_epoch;
         return;
     }
-    const struct topic_settings *settings = topic_settings(topic);
-    const struct batch_rules rules = {
-        .size_max = settings->max_message_bytes,
-        .look_inside = !settings->keep_codec,
-        .compacted = settings->log.cleanup_compact,
-        .log_append_time = settings->log.log_append_time,
-        .now_ms = clock_wall_ms(rq->broker->clock),
-        .timestamp_before_max_ms = settings->timestamp_before_max_ms,
-        .timestamp_after_max_ms = settings->timestamp_after_max_ms,
-        .decompressed_max = DECOMPRESSED_BYTES_MAX,
-    };
+    part_take_settings(rq, part, topic_settings(topic));
     struct append *a = &part->append;
     /* The frame is ours: the log patches offset and epoch in place. */
+    a->buf = rq->frame;
     a->data = (uint8_t *)(uintptr_t)data->records.bytes.data;
     a->size = data->records.bytes.size;
-    struct batch_verdict v;
-    batch_check(&v, &a->info, a->data, a->size, &rules, &rq->arena);
-    if (!v.kerr && a->info.attributes & BATCH_TRANSACTIONAL)
-        v = (struct batch_verdict){.kerr = KERR_INVALID_TXN_STATE,
-                                   .message = "Transactions are not served by this broker."};
-    /* KIP-110: consumers of that client's age could not read it. */
-    if (!v.kerr && batch_codec(&a->info) == CODEC_ZSTD && rq->version < VERSION_ZSTD)
-        v = (struct batch_verdict){.kerr = KERR_UNSUPPORTED_COMPRESSION_TYPE,
-                                   .message = "Produce requests with zstd compression need version 7 or later."};
-    if (v.kerr) {
-        part_fail_records(rq, part, &v);
-        partition_unref(part->p);
-        part->p = NULL;
-        return;
-    }
-    a->buf = rq->frame;
-    part->repack = !settings->keep_codec && settings->codec != batch_codec(&a->info);
-    part->codec = settings->codec;
-    part->level = settings->compression_level;
-    part->size_max = settings->max_message_bytes;
-    part->produce->any_repack |= part->repack;
     a->origin = APPEND_CLIENT;
-    a->leader_epoch = atomic_load(&part->p->leader_epoch);
-    a->now_ms = rules.now_ms;
+    a->now_ms = part->rules.now_ms;
+    part->check_later = batch_check_decompresses(a->data, a->size, &part->rules);
+    if (!part->check_later) check_batch(rq, part);
+    part->produce->any_heavy |= part->check_later || part->repack;
 }
 
 /* One bad partition spoils no other. */
@@ -180,7 +193,7 @@ static void produce_check(struct request *rq, struct produce *p)
                 part_fail(part, KERR_INVALID_REQUIRED_ACKS, NULL);
 }
 
-/* ---- compression.type */
+/* ---- On a worker: what has to decompress or compress */
 
 static void part_repack(struct request *rq, struct produce_part *part)
 {
@@ -188,9 +201,9 @@ static void part_repack(struct request *rq, struct produce_part *part)
     struct writer w;
     writer_init(&w, rq->broker->bufs);
     enum err e = batch_recompress(&w, a->data, &a->info, part->codec, part->level, DECOMPRESSED_BYTES_MAX);
-    if (!e) e = batch_parse_header(&a->info, w.buf->data, part->size_max);
+    if (!e) e = batch_parse_header(&a->info, w.buf->data, part->rules.size_max);
     if (e) {
-        bool too_big = e == ERR_TOO_BIG || (e == ERR_CORRUPT && w.size > (size_t)part->size_max);
+        bool too_big = e == ERR_TOO_BIG || (e == ERR_CORRUPT && w.size > (size_t)part->rules.size_max);
         part_fail(part, too_big ? KERR_MESSAGE_TOO_LARGE : KERR_INVALID_RECORD, NULL);
     } else {
         part->packed = buf_ref(w.buf);
@@ -201,12 +214,14 @@ static void part_repack(struct request *rq, struct produce_part *part)
     writer_fini(&w);
 }
 
-/* On a worker. */
-static void produce_repack(struct request *rq)
+static void produce_pack(struct request *rq)
 {
     struct produce *p = rq->op;
-    for (int32_t i = 0; i < p->count; i++)
-        if (p->parts[i].repack) part_repack(rq, &p->parts[i]);
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (part->check_later) check_batch(rq, part);
+        if (part->repack) part_repack(rq, part);
+    }
 }
 
 /* ---- Appending */
@@ -233,6 +248,13 @@ static void produce_start_appends(struct produce *p)
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         if (!part->p || part->out->error_code) continue;
+        /* Once more: a worker may have had it for a while. */
+        part->append.leader_epoch = atomic_load(&part->p->leader_epoch);
+        enum kerr kerr = partition_check_leader(part->p, -1);
+        if (kerr) {
+            part_fail(part, kerr, NULL);
+            continue;
+        }
         part->append.done = append_done;
         atomic_fetch_add(&p->appends_pending, 1);
         plog_append(part->p->pl, &part->append);
@@ -361,7 +383,7 @@ static enum step produce_finish(struct request *rq, struct produce *p)
         failed |= part->out->error_code != KERR_NONE;
         buf_unref(part->packed);
         if (!part->p) continue;
-        partition_unwait(part->p, &part->waiter);
+        if (p->waiting) partition_unwait(part->p, &part->waiter);
         partition_unref(part->p);
     }
     /* With acks=0 there is no answer to put an error in: closing tells the client to look again (as Kafka does). */
@@ -378,16 +400,16 @@ enum step produce_handle(struct request *rq)
         produce_prepare(rq, p);
         produce_check(rq, p);
         p->stage = PRODUCE_PACK;
-        if (p->any_repack) {
+        if (p->any_heavy) {
             conn_hold(rq->conn); /* what this producer sent behind it must not overtake it */
-            request_offload(rq, produce_repack);
+            request_offload(rq, produce_pack);
             return WAIT;
         }
         FALLTHROUGH;
-    case PRODUCE_PACK: /* woken when the batches are in the codecs that their topics want */
+    case PRODUCE_PACK: /* woken when compressed batches are checked and in the codecs that their topics want */
         p->stage = PRODUCE_APPEND;
         produce_start_appends(p); /* queued at each partition; uncontended ones are written when this returns */
-        if (p->any_repack) conn_resume(rq->conn);
+        if (p->any_heavy) conn_resume(rq->conn);
         FALLTHROUGH;
     case PRODUCE_APPEND: /* woken when the last append is complete */
         if (!p->appends_done) return WAIT;
