@@ -76,7 +76,7 @@ class Broker:
 
     @staticmethod
     def binary():
-        return os.environ.get("BARNABAS_BINARY", str(REPOSITORY / "build/debug/barnabas"))
+        return os.path.abspath(os.environ.get("BARNABAS_BINARY", REPOSITORY / "build/debug/barnabas"))
 
     def command(self):
         line = [self.binary(), "broker"]
