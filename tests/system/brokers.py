@@ -23,6 +23,8 @@ STOP_SECONDS = 60
 _BAD_SIGNS = re.compile(
     r"ERROR: AddressSanitizer|runtime error:|LeakSanitizer|ThreadSanitizer|UndefinedBehaviorSanitizer|broken invariant"
 )
+# Ends what it starts when the tests themselves are killed: nobody else would, and a port or gigabytes would stay taken.
+_ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 _tick = threading.Event()  # never set: a wait() on it is a pause between two looks at a condition
 
 
@@ -74,7 +76,7 @@ class Broker:
 
     @staticmethod
     def binary():
-        return os.environ.get("BARNABAS_BINARY", str(REPOSITORY / "build/debug/barnabas"))
+        return os.path.abspath(os.environ.get("BARNABAS_BINARY", REPOSITORY / "build/debug/barnabas"))
 
     def command(self):
         line = [self.binary(), "broker"]
@@ -95,7 +97,7 @@ class Broker:
         assert self.process is None or self.process.poll() is not None, "already running"
         with self.stderr_path.open("ab") as stderr:
             self.process = subprocess.Popen(
-                self.command(),
+                _ENDS_WITH_US + self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
@@ -318,7 +320,7 @@ class Kafka39(_ApacheKafka):
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with (self.directory / "zookeeper.out").open("ab") as out:
             self.zookeeper = subprocess.Popen(
-                [*_JVM, *self.logging(), "-cp", self.classpath, main, str(self.directory / "zoo.cfg")],
+                [*_ENDS_WITH_US, *_JVM, *self.logging(), "-cp", self.classpath, main, str(self.directory / "zoo.cfg")],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
