@@ -340,7 +340,8 @@ enum err recover_epochs(struct plog *pl)
         while (!(e = scan_header(&sc, &b)))
             if (b.leader_epoch > epochs_latest(&pl->epochs)) epochs_assign(&pl->epochs, b.leader_epoch, b.base_offset);
         scan_fini(&sc);
-        if (e == ERR_NOT_FOUND) e = OK;
+        /* Behind damage nothing more can be told; who reads there is told of it. */
+        if (e == ERR_NOT_FOUND || e == ERR_CORRUPT) e = OK;
     }
     return e;
 }

@@ -108,6 +108,9 @@ enum err scan_header(struct scan *sc, struct batch_info *out)
     e = batch_parse_header(out, data, sc->end - sc->pos);
     if (e == ERR_UNSUPPORTED) return scan_old_format(sc, data);
     if (e) return e;
+    /* A header alone carries no proof; offsets that nobody can have given must go no further. */
+    if (out->base_offset < 0 || out->last_offset_delta < 0 || out->base_offset > INT64_MAX - out->last_offset_delta - 1)
+        return ERR_CORRUPT;
     sc->pos += out->size;
     return OK;
 }

@@ -23,6 +23,7 @@ struct model {
 
 static uint64_t draw(struct model *m, uint64_t below)
 {
+    ASSERT(below > 0);
     m->random = m->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (m->random >> 33) % below;
 }

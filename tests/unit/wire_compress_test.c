@@ -64,7 +64,8 @@ static void assert_unpacks_to(enum codec codec, const uint8_t *packed, size_t pa
 {
     uint8_t *out;
     size_t out_size;
-    assert_int_equal(codec_decompress(codec, packed, packed_size, size, &out, &out_size), OK);
+    const size_t size_max = size;
+    assert_int_equal(codec_decompress(codec, packed, packed_size, size_max, &out, &out_size), OK);
     assert_int_equal(out_size, size);
     assert_memory_equal(out, data, size);
     mem_free(out);

@@ -26,7 +26,7 @@ static bool add_topic(void *arg, const struct topic_view *t)
         /* The table grew since it was counted. */
         size_t capacity = list->capacity * 2 + 16;
         const struct topic_view **topics = arena_array(list->arena, const struct topic_view *, capacity);
-        if (list->count) memcpy(topics, list->topics, list->count * sizeof(topics[0]));
+        if (list->count) memcpy(topics, list->topics, list->count * sizeof(const struct topic_view *));
         list->topics = topics;
         list->capacity = capacity;
     }

@@ -78,7 +78,7 @@ static void describe_dirs(struct request *rq, struct partition **list, size_t co
     struct describe_log_dirs_response *out = rq->out;
     struct replicas *r = rq->broker->replicas;
     size_t dirs = replicas_dir_count(r);
-    if (count > 1) qsort(list, count, sizeof *list, compare);
+    if (count > 1) qsort(list, count, sizeof(struct partition *), compare);
     out->results = arena_array(&rq->arena, answer_dir, dirs);
     for (size_t d = 0; d < dirs; d++) {
         const char *path = replicas_dir_path(r, d);

@@ -22,7 +22,7 @@ void named_find_repeats(struct named *items, size_t count, struct arena *arena)
     if (count < 2) return;
     struct named **sorted = arena_array(arena, struct named *, count);
     for (size_t i = 0; i < count; i++) sorted[i] = &items[i];
-    qsort(sorted, count, sizeof(sorted[0]), compare);
+    qsort(sorted, count, sizeof(struct named *), compare);
     for (size_t i = 1; i < count; i++)
         if (same(sorted[i - 1], sorted[i])) sorted[i - 1]->repeated = sorted[i]->repeated = sorted[i]->again = true;
 }
