@@ -320,7 +320,8 @@ static void check_advertised(const struct listener_state *ls)
 }
 
 /* Kafka's default of 100 KB would end the kernel's own tuning, and with it large batches arrive in small pieces, each
- * with an acknowledgement of its own: measured, a third more CPU a GB at 1 MB batches.  So the default is not applied. */
+ * with an acknowledgement of its own: measured, a third more CPU a GB at 1 MB batches.  So the default is not applied.
+ */
 static int receive_buffer_bytes(const struct config *cfg)
 {
     if (config_source_of(cfg, CFG_SOCKET_RECEIVE_BUFFER_BYTES) == CONFIG_FROM_DEFAULT) return -1;
