@@ -112,7 +112,7 @@ static size_t in_room_wanted(const struct conn *c, size_t have)
 /* Room to receive into: in the present buffer, or in a new one that takes over what is half received. */
 static void in_make_room(struct conn *c)
 {
-    size_t have = c->in_size - c->in_at;
+    size_t have = c->in ? c->in_size - c->in_at : 0;
     size_t want = in_room_wanted(c, have);
     if (c->in) {
         bool sole = atomic_load_explicit(&c->in->refs, memory_order_acquire) == 1;

@@ -16,12 +16,24 @@ struct arguments {
     size_t override_count;
 };
 
+/* Of "--override KEY=VALUE" and "--override=KEY=VALUE"; NULL when there is none. */
+static const char *override_pair(int argc, char **argv, int *i)
+{
+    const char *pair = argv[*i] + sizeof "--override" - 1;
+    if (*pair == '=')
+        pair++;
+    else if (*pair == '\0' && *i + 1 < argc)
+        pair = argv[++*i];
+    return strchr(pair, '=') ? pair : NULL;
+}
+
 static int parse_arguments(int argc, char **argv, struct arguments *out)
 {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--override") == 0) {
-            if (++i == argc || !strchr(argv[i], '=')) return cli_usage_error("broker", "--override needs KEY=VALUE");
-            out->overrides[out->override_count++] = argv[i];
+        if (strncmp(argv[i], "--override", sizeof "--override" - 1) == 0) {
+            const char *pair = override_pair(argc, argv, &i);
+            if (!pair) return cli_usage_error("broker", "--override needs KEY=VALUE");
+            out->overrides[out->override_count++] = pair;
         } else if (argv[i][0] == '-') {
             return cli_usage_error("broker", "there is no option '%s'", argv[i]);
         } else if (out->file) {

@@ -75,6 +75,11 @@ static int unknown_command(const char *name)
     return EXIT_USAGE;
 }
 
+static bool is_help_flag(const char *s)
+{
+    return strcmp(s, "--help") == 0 || strcmp(s, "-h") == 0;
+}
+
 int cli_main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -86,14 +91,14 @@ int cli_main(int argc, char **argv)
         printf("barnabas %s\n", BARNABAS_VERSION);
         return 0;
     }
-    bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0;
+    bool help = strcmp(name, "help") == 0 || is_help_flag(name);
     if (help && argc < 3) {
         print_overview(stdout);
         return 0;
     }
     const struct command *c = command_find(help ? argv[2] : name);
     if (!c) return unknown_command(help ? argv[2] : name);
-    for (int i = 2; i < argc && !help; i++) help = strcmp(argv[i], "--help") == 0;
+    for (int i = 2; i < argc && !help; i++) help = is_help_flag(argv[i]);
     if (help) {
         print_help(c);
         return 0;
