@@ -34,14 +34,14 @@ static void write_store(struct world *w, const char *suffix, const void *data, s
 static _Atomic int sync_count;
 static _Atomic long log_synced;
 
-int fdatasync(int fd)
+int fdatasync(int fd) /* NOLINT(readability-inconsistent-declaration-parameter-name) */
 {
-    char link[32], path[128];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t size = readlink(link, path, sizeof path - 1);
-    path[size < 0 ? 0 : size] = '\0';
+    char entry[32], target[128];
+    snprintf(entry, sizeof entry, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(entry, target, sizeof target - 1);
+    target[size < 0 ? 0 : size] = '\0';
     struct stat st;
-    if (strstr(path, COORD_EMBEDDED_FILE "-wal") && fstat(fd, &st) == 0) log_synced = (long)st.st_size;
+    if (strstr(target, COORD_EMBEDDED_FILE "-wal") && fstat(fd, &st) == 0) log_synced = (long)st.st_size;
     sync_count++;
     return (int)syscall(SYS_fdatasync, fd);
 }
