@@ -110,10 +110,8 @@ static size_t in_room_wanted(const struct conn *c, size_t have)
 }
 
 /* Room to receive into: in the present buffer, or in a new one that takes over what is half received. */
-static void in_make_room(struct conn *c)
+static void in_take_buffer(struct conn *c, size_t have, size_t want)
 {
-    size_t have = c->in ? c->in_size - c->in_at : 0;
-    size_t want = in_room_wanted(c, have);
     if (c->in) {
         bool sole = atomic_load_explicit(&c->in->refs, memory_order_acquire) == 1;
         if (!have && sole && c->in->cap >= want) {
@@ -128,6 +126,17 @@ static void in_make_room(struct conn *c)
     c->in = next;
     c->in_at = 0;
     c->in_size = have;
+}
+
+/* Returns how many bytes to receive.  Of a big frame no more than its rest: what came of the next one would have to be
+ * copied into a buffer of its own. */
+static size_t in_make_room(struct conn *c)
+{
+    size_t have = c->in ? c->in_size - c->in_at : 0;
+    size_t want = in_room_wanted(c, have);
+    in_take_buffer(c, have, want);
+    size_t room = c->in->cap - c->in_size;
+    return want > READ_SIZE ? MIN(room, want - have) : room;
 }
 
 /* Handles the whole frames that are there.  False: the connection must be closed. */
@@ -173,9 +182,8 @@ static bool conn_pause_if_full(struct conn *c)
 /* One receive; false when there is no more to read now. */
 static bool conn_receive(struct conn *c)
 {
-    in_make_room(c);
     size_t got = 0;
-    size_t room = c->in->cap - c->in_size;
+    size_t room = in_make_room(c);
     enum err e = sock_recv(c->sock, c->in->data + c->in_size, room, &got);
     if (e == ERR_AGAIN) {
         c->readable = false;

@@ -148,10 +148,23 @@ void request_cache_free(struct list *cache)
     }
 }
 
+/* Only with log.level=debug: the whole message, bytes by their size alone. */
+static void log_message(struct request *rq, const char *event, const struct wire_schema *schema, const void *message,
+                        int16_t version)
+{
+    struct writer text;
+    writer_init(&text, rq->broker->bufs);
+    wire_print(schema, message, version, &text, WIRE_PRINT_LOG);
+    LOG_DEBUG(event, "peer=%s api=%s version=%d id=%d message=%.*s", rq->conn->host, rq->row->wire->name, version,
+              rq->correlation_id, (int)text.size, (const char *)text.buf->data);
+    writer_fini(&text);
+}
+
 /* The answer's bytes: size, header, body. */
 static void request_encode(struct request *rq, int16_t body_version)
 {
     struct writer *w = &rq->reply;
+    if (log_enabled(LOG_LEVEL_DEBUG)) log_message(rq, "answer", rq->row->wire->response, rq->out, body_version);
     int16_t header_version = wire_response_header_version(rq->row->wire, body_version);
     writer_i32(w, 0);
     struct response_header header = {.correlation_id = rq->correlation_id};
@@ -250,6 +263,7 @@ bool request_dispatch(struct conn *c, struct buf *frame, const uint8_t *data, si
         request_finish(rq, DONE_CLOSE);
         return true;
     }
+    if (log_enabled(LOG_LEVEL_DEBUG)) log_message(rq, "request", row->wire->request, in, version);
     rq->client_id = header.client_id;
     rq->in = in;
     rq->out = arena_alloc(&rq->arena, row->wire->response->size);
