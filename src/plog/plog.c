@@ -161,7 +161,8 @@ static enum kerr assign_replica(struct append *a, int64_t next)
         struct batch_info b;
         if (a->size - at < BATCH_HEADER_SIZE || batch_parse_header(&b, a->data + at, (int64_t)(a->size - at)) != OK)
             return KERR_CORRUPT_MESSAGE;
-        if (b.base_offset < next || b.last_offset_delta < 0) return KERR_OFFSET_OUT_OF_RANGE;
+        if (b.base_offset < next || b.last_offset_delta < 0 || b.base_offset > INT64_MAX - b.last_offset_delta - 1)
+            return KERR_OFFSET_OUT_OF_RANGE;
         if (a->base_offset < 0) {
             a->base_offset = b.base_offset;
             a->info = b;

@@ -100,6 +100,13 @@ static enum err scan_peek(struct scan *sc, const uint8_t **out)
     return OK;
 }
 
+/* A header carries no proof, and the base offset lies outside the CRC: offsets that nobody can have given must go no
+ * further. */
+static bool offsets_possible(const struct batch_info *b)
+{
+    return b->base_offset >= 0 && b->last_offset_delta >= 0 && b->base_offset <= INT64_MAX - b->last_offset_delta - 1;
+}
+
 enum err scan_header(struct scan *sc, struct batch_info *out)
 {
     const uint8_t *data = NULL;
@@ -107,10 +114,8 @@ enum err scan_header(struct scan *sc, struct batch_info *out)
     if (e) return e;
     e = batch_parse_header(out, data, sc->end - sc->pos);
     if (e == ERR_UNSUPPORTED) return scan_old_format(sc, data);
+    if (!e && !offsets_possible(out)) e = ERR_CORRUPT;
     if (e) return e;
-    /* A header alone carries no proof; offsets that nobody can have given must go no further. */
-    if (out->base_offset < 0 || out->last_offset_delta < 0 || out->base_offset > INT64_MAX - out->last_offset_delta - 1)
-        return ERR_CORRUPT;
     sc->pos += out->size;
     return OK;
 }
@@ -123,6 +128,7 @@ enum err scan_batch(struct scan *sc, struct batch_info *out, const uint8_t **dat
     const uint8_t *header = sc->batches + (sc->pos - sc->batches_pos);
     e = batch_parse_header(out, header, sc->end - sc->pos);
     if (e == ERR_UNSUPPORTED) return scan_old_format(sc, header);
+    if (!e && !offsets_possible(out)) e = ERR_CORRUPT;
     if (e) return e;
     e = scan_fill(sc, (size_t)out->size);
     if (e) return e;
