@@ -155,8 +155,8 @@ static void log_message(struct request *rq, const char *event, const struct wire
     struct writer text;
     writer_init(&text, rq->broker->bufs);
     wire_print(schema, message, version, &text, WIRE_PRINT_LOG);
-    LOG_DEBUG(event, "peer=%s api=%s version=%d id=%d message=%.*s", rq->conn->host, rq->row->wire->name, version,
-              rq->correlation_id, (int)text.size, (const char *)text.buf->data);
+    LOG_DEBUG(event, "peer=%s client=%.*s api=%s version=%d id=%d message=%.*s", rq->conn->host, STR_ARG(rq->client_id),
+              rq->row->wire->name, version, rq->correlation_id, (int)text.size, (const char *)text.buf->data);
     writer_fini(&text);
 }
 
@@ -263,8 +263,8 @@ bool request_dispatch(struct conn *c, struct buf *frame, const uint8_t *data, si
         request_finish(rq, DONE_CLOSE);
         return true;
     }
-    if (log_enabled(LOG_LEVEL_DEBUG)) log_message(rq, "request", row->wire->request, in, version);
     rq->client_id = header.client_id;
+    if (log_enabled(LOG_LEVEL_DEBUG)) log_message(rq, "request", row->wire->request, in, version);
     rq->in = in;
     rq->out = arena_alloc(&rq->arena, row->wire->response->size);
     memcpy(rq->out, row->wire->response->default_value, row->wire->response->size);
