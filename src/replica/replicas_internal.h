@@ -58,6 +58,15 @@ struct replicas {
 void replicas_add(struct replicas *r, struct partition *p);
 /* Out of the list of all; drops the list's reference. */
 void replicas_drop(struct replicas *r, struct partition *p);
+
+/* replicas_dirs.c */
+/* Makes, locks and identifies one directory; `f` explains. */
+enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *path, struct fault *f);
+/* All directories must belong to one broker of one cluster. */
+enum err replicas_dirs_agree(const struct replicas *r, struct fault *f);
+struct log_dir *replicas_choose_dir(struct replicas *r);
+
+/* replicas_load.c */
 /* What is known of a log before it is opened; zeroed but for the id when it is new. */
 struct log_origin {
     int64_t recovery_point, log_start; /* from the checkpoints */
@@ -66,11 +75,12 @@ struct log_origin {
 };
 /* Opens `p`'s log in its directory.  Worker. */
 enum err replicas_open_log(struct replicas *r, struct partition *p, const struct log_origin *origin, struct fault *f);
-struct log_dir *replicas_choose_dir(struct replicas *r);
 /* Takes a partition that was loaded at start out of the unclaimed ones, its reference with it; NULL: there is none. */
 struct partition *replicas_claim(struct replicas *r, const char *topic, int32_t index);
 /* Puts it there (again); takes over the reference. */
 void replicas_unclaim(struct replicas *r, struct partition *p);
+struct table *replicas_unclaimed_new(void);
+void replicas_unclaimed_free(struct table *found);
 
 /* replicas_upkeep.c */
 void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms);
