@@ -743,6 +743,12 @@ bool fs_sim_has_power(const struct fs_sim *s)
 void fs_sim_set_fault(struct fs_sim *s, const struct fs_sim_fault *fault)
 {
     s->fault = *fault;
+    s->fault_count = 0;
+}
+
+void fs_sim_get_fault(const struct fs_sim *s, struct fs_sim_fault *out)
+{
+    *out = s->fault;
 }
 
 int64_t fs_sim_fault_count(const struct fs_sim *s)

@@ -75,8 +75,10 @@ struct fs_sim_fault {
     unsigned one_in;    /*   each with this probability; 0 and 1: every one */
     enum err e;         /*   with this */
 };
-/* Replaces what was set before; copied. */
+/* Replaces what was set before; copied.  The count below starts anew. */
 void fs_sim_set_fault(struct fs_sim *s, const struct fs_sim_fault *fault);
+/* What is left of it: `after` and `times` have gone down. */
+void fs_sim_get_fault(const struct fs_sim *s, struct fs_sim_fault *out);
 /* How many calls failed by it. */
 int64_t fs_sim_fault_count(const struct fs_sim *s);
 

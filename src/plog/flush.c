@@ -6,7 +6,12 @@
  * after writing the entries that are still in memory; then leader-epoch-checkpoint when it changed; then the directory
  * when files were made in it; and only then moves the recovery point.  So after a crash nothing below the recovery
  * point needs to be looked at, but for the segment that holds it, which recovery reads whole.  A close counts the
- * active segment as closed. */
+ * active segment as closed.
+ *
+ * What is cut from a log's end, by a truncation or as torn by recovery, is cut on the disk before anything is written
+ * in its place: else a loss of power could leave new batches with old ones behind them.  Segments behind the cut go
+ * first, the newest before the others.  leader-epoch-checkpoint is replaced only by one that is on the disk: what it
+ * says of batches below the recovery point nobody could find again cheaply. */
 #include "plog/plog_internal.h"
 
 #include <string.h>
@@ -52,6 +57,7 @@ static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
         e = closed ? flush_index_tails(pl, pl->segments[i]) : segment_ensure_open(pl, pl->segments[i]);
         if (!e) fl->segments[fl->count++] = segment_ref(pl->segments[i]);
     }
+    if (!e && fl->count > 0) e = plog_save_epochs(pl);
     fl->closed_count = active - first;
     fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
     fl->closing = pl->closing;

@@ -381,7 +381,7 @@ static bool group_publish(struct group *g, struct plog *pl)
     producers_publish(pl->producers, g->end);
     hint_appended(pl, seg, g->end);
     atomic_store_explicit(&pl->end, g->end, memory_order_release);
-    return !epochs_are_filed(&pl->epochs); /* new ones, or what opening has cut off comes to lie within the log */
+    return !pl->epochs_file; /* a first file is made at once, else the next flush writes what is new */
 }
 
 /* Under the lock. */
@@ -419,7 +419,7 @@ static void after_publish(struct plog *pl, bool write_epochs)
     save_index_tail(pl, &seg->offsets);
     save_index_tail(pl, &seg->times);
     /* Recovery finds the epoch in the batches again: a failure here costs nothing yet. */
-    if (write_epochs && plog_write_epochs(pl) != OK)
+    if (write_epochs && plog_begin_epochs(pl) != OK)
         LOG_LIMITED(LOG_LEVEL_WARN, "epochs_not_written", "dir=%s", pl->dir);
     pthread_mutex_lock(&pl->lock);
 }

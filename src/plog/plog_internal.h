@@ -126,8 +126,10 @@ MUST_USE enum err plog_roll_at_end(struct plog *pl);
 void plog_add_segment(struct plog *pl, struct segment *seg);
 /* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
 MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
-/* Writes the epochs to leader-epoch-checkpoint unless it has them already, without a sync. */
-MUST_USE enum err plog_write_epochs(struct plog *pl);
+/* The epochs have changed: makes leader-epoch-checkpoint if it is not there, without a sync; else the next flush will. */
+MUST_USE enum err plog_begin_epochs(struct plog *pl);
+/* Writes them now, durably if that replaces what is there; unless the file has them already.  Worker. */
+MUST_USE enum err plog_save_epochs(struct plog *pl);
 /* Writes the whole file without a sync: for what recovery can rebuild. */
 MUST_USE enum err plog_write_plain(struct plog *pl, const char *path, const void *data, size_t size);
 char *plog_path(const struct plog *pl, const char *name);

@@ -2,7 +2,7 @@
  *
  * The batches themselves are the truth: what they and their CRCs say is kept, and all that is derived from them
  * (indexes, transaction index, epochs, producer state) is made anew from the recovery point's segment on.  Nothing is
- * synced here: a crash during recovery leaves a log that is recovered again. */
+ * synced here but what had to be cut (flush.c): a crash during recovery leaves a log that is recovered again. */
 #include "plog/recover.h"
 
 #include <inttypes.h>
@@ -219,17 +219,17 @@ static enum err begin_segment(struct plog *pl, struct segment *seg)
     if (seg->txns_there) e = segment_open_txns(seg, pl->fs, pl->dir);
     if (!e && seg->txns.path) e = txnindex_truncate(&seg->txns, seg->base_offset);
     seg->indexes_bad = false;
-    seg->unsynced = seg->indexes_unsynced = seg->max_time_known = true;
+    seg->unsynced = seg->indexes_unsynced = seg->snapshot_unsynced = seg->max_time_known = true;
     seg->max_time = MAX_TIME_NONE;
     seg->first_timestamp = SEGMENT_TIME_NONE;
     seg->bytes_unindexed = 0;
     return e;
 }
 
-/* The file may tell of a later epoch that had begun at this offset: it was cut off, and the file not yet written. */
+/* The file may be of before a truncation, and tell of epochs, this one too, that began elsewhere than here. */
 static void note_epoch(struct plog *pl, const struct batch_info *b)
 {
-    if (epochs_of_offset(&pl->epochs, b->base_offset) > b->leader_epoch)
+    if (epochs_of_offset(&pl->epochs, b->base_offset) != b->leader_epoch)
         epochs_truncate_end(&pl->epochs, b->base_offset);
     if (b->leader_epoch > epochs_latest(&pl->epochs)) epochs_assign(&pl->epochs, b->leader_epoch, b->base_offset);
 }
@@ -250,7 +250,7 @@ static enum err take_batch(struct plog *pl, struct segment *seg, const struct ba
     return e;
 }
 
-/* Reads a segment from its first byte.  *next: expected offset before and after; *cut: bytes that had to go. */
+/* Reads a segment from its first byte.  *next: expected offset before and after; *cut: bytes that have to go. */
 static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *next, int64_t *cut, struct fault *f)
 {
     enum err e = begin_segment(pl, seg);
@@ -277,8 +277,6 @@ static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *n
         LOG_WARN("log_truncated",
                  "dir=%s segment=%" PRId64 " end=%" PRId64 " pos=%" PRId64 " cut_bytes=%" PRId64 " reason=torn_batch",
                  pl->dir, seg->base_offset, *next, valid, *cut);
-        e = file_truncate(seg->log, valid);
-        if (e) return recover_fault(pl, seg, valid, e, f);
         pl->size -= *cut;
         seg->size = valid;
     }
@@ -305,6 +303,18 @@ static enum err remove_behind(struct plog *pl, size_t from)
     return OK;
 }
 
+/* The torn segment, now the last one, loses its tail when those behind it are gone for sure: while it is torn, the next
+ * recovery would find them out too.  And it is on the disk before anything is written in the tail's place, or a loss of
+ * power could mix the two. */
+static enum err cut_torn(struct plog *pl, struct fault *f)
+{
+    struct segment *seg = active_segment(pl);
+    enum err e = fs_sync_dir(pl->fs, pl->dir);
+    if (!e) e = file_truncate(seg->log, seg->size);
+    if (!e) e = file_sync(seg->log);
+    return e ? recover_fault(pl, seg, seg->size, e, f) : OK;
+}
+
 enum err recover_log(struct plog *pl, int64_t recovery_point, struct fault *f)
 {
     size_t at = segment_floor(pl, recovery_point);
@@ -321,6 +331,7 @@ enum err recover_log(struct plog *pl, int64_t recovery_point, struct fault *f)
         if (!e) e = recover_segment(pl, seg, &next, &cut, f);
     }
     if (!e && at < pl->segment_count) e = remove_behind(pl, at);
+    if (!e && cut > 0) e = cut_torn(pl, f);
     atomic_store_explicit(&pl->end, next, memory_order_relaxed);
     pl->files_made++; /* what was there before the crash may have been in memory only */
     return e;

@@ -93,7 +93,7 @@ static enum err delete_oldest(const struct upkeep *u, struct plog *pl, size_t co
     atomic_store_explicit(&pl->start, start, memory_order_release);
     bool epochs_changed = epochs_truncate_start(&pl->epochs, start);
     pthread_mutex_unlock(&pl->lock);
-    enum err e = epochs_changed ? plog_write_epochs(pl) : OK;
+    enum err e = epochs_changed ? plog_begin_epochs(pl) : OK;
     return e ? e : plog_drop_segments(pl, count, u->now_ms);
 }
 
@@ -180,7 +180,7 @@ enum err plog_set_start(struct plog *pl, int64_t offset)
         epochs_changed = epochs_truncate_start(&pl->epochs, offset);
     }
     pthread_mutex_unlock(&pl->lock);
-    e = epochs_changed ? plog_write_epochs(pl) : OK;
+    e = epochs_changed ? plog_begin_epochs(pl) : OK;
     exclusive_end(pl);
     return e;
 }
@@ -192,7 +192,7 @@ enum err plog_epoch_begin(struct plog *pl, int32_t epoch)
     pthread_mutex_lock(&pl->lock);
     bool changed = epochs_assign(&pl->epochs, epoch, plog_end(pl));
     pthread_mutex_unlock(&pl->lock);
-    e = changed ? plog_write_epochs(pl) : OK;
+    e = changed ? plog_begin_epochs(pl) : OK;
     exclusive_end(pl);
     return e;
 }
