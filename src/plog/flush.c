@@ -6,7 +6,8 @@
  * after writing the entries that are still in memory; then leader-epoch-checkpoint when it changed; then the directory
  * when files were made in it; and only then moves the recovery point.  So after a crash nothing below the recovery
  * point needs to be looked at, but for the segment that holds it, which recovery reads whole.  A close counts the
- * active segment as closed.
+ * active segment as closed.  What is checkpointed of the recovery point is plog_recovery_start(): a segment may be
+ * closed after a flush that left its indexes out.
  *
  * What is cut from a log's end, by a truncation or as torn by recovery, is cut on the disk before anything is written
  * in its place: else a loss of power could leave new batches with old ones behind them.  Segments behind the cut go
@@ -57,16 +58,18 @@ static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
         e = closed ? flush_index_tails(pl, pl->segments[i]) : segment_ensure_open(pl, pl->segments[i]);
         if (!e) fl->segments[fl->count++] = segment_ref(pl->segments[i]);
     }
-    if (!e && fl->count > 0) e = plog_save_epochs(pl);
+    /* What a clean stop says is there is on the disk, also of a log to which nothing was ever appended. */
+    bool small_files = fl->count > 0 || pl->closing;
+    if (!e && small_files) e = plog_save_epochs(pl);
     fl->closed_count = active - first;
     fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
     fl->closing = pl->closing;
-    fl->epochs = fl->count > 0 && pl->epochs_written != pl->epochs_synced;
+    fl->epochs = small_files && pl->epochs_written != pl->epochs_synced;
     fl->epochs_written = pl->epochs_written;
     fl->generation = pl->generation;
     fl->files_made = pl->files_made;
-    fl->dir = fl->count > 0 && (fl->epochs || pl->files_made != pl->files_synced);
-    fl->parent = fl->count > 0 && pl->parent_unsynced;
+    fl->dir = small_files && (fl->epochs || pl->files_made != pl->files_synced);
+    fl->parent = small_files && pl->parent_unsynced;
     exclusive_end(pl);
     return e;
 }
@@ -108,7 +111,7 @@ static enum err flush_add_files(struct flush *fl, struct plog *pl)
     enum err e = OK;
     for (size_t i = 0; i < fl->count && !e; i++)
         e = flush_add_segment(fl, pl, fl->segments[i], i < fl->closed_count || fl->closing);
-    if (!e && fl->closing && fl->count > 0)
+    if (!e && fl->closing && fl->dir) /* one was made for the end; else it was there already */
         e = flush_add_path(fl, pl, segment_path(pl->dir, fl->end, SEGMENT_SNAPSHOT));
     if (!e && fl->epochs) e = flush_add_path(fl, pl, plog_path(pl, LEADER_EPOCHS));
     if (!e && fl->parent) e = flush_add_path(fl, pl, plog_path(pl, PARTITION_METADATA));

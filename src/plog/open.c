@@ -200,8 +200,8 @@ static enum err tidy_up(struct plog *pl, struct listing *ls)
 
 /* ---- The small files */
 
-/* ERR_NOT_FOUND also when the file is what a loss of power left of one that had just been written: nothing of such a log
- * was ever flushed. */
+/* ERR_NOT_FOUND also when the file is what a loss of power left of one that had just been written: nothing of such a
+ * log was ever flushed. */
 static enum err read_topic_id(struct plog *pl, const char *path, const struct plog_options *opt, struct uuid *out,
                               struct fault *f)
 {

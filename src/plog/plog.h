@@ -85,6 +85,9 @@ int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
 /* First offset not known to be on disk. */
 int64_t plog_recovery_point(struct plog *pl);
+/* What recovery-point-offset-checkpoint is to say while the log is in use: at most the recovery point, and lower where
+ * the batches are on the disk but their indexes are not.  Worker. */
+int64_t plog_recovery_start(struct plog *pl);
 /* First offset of the earliest transaction still open (or whose marker is not replicated), or the end.  Last stable
  * offset = min(this, high watermark). */
 int64_t plog_first_unstable(struct plog *pl);

@@ -41,6 +41,7 @@ struct plog {
     unsigned callers;     /* threads that run callbacks of what they wrote */
     bool work_wanted;     /* events.behind was called, plog_work() was not yet */
     bool rolled;          /* segments closed since the last flush of closed segments */
+    bool drop_unsynced;   /* a segment's deletion may not be on the disk */
     bool parent_unsynced; /* the directory itself is new */
     bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
     bool retired;         /* plog_retire(): another log may have the directory's name */
@@ -126,7 +127,8 @@ MUST_USE enum err plog_roll_at_end(struct plog *pl);
 void plog_add_segment(struct plog *pl, struct segment *seg);
 /* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
 MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
-/* The epochs have changed: makes leader-epoch-checkpoint if it is not there, without a sync; else the next flush will. */
+/* The epochs have changed: makes leader-epoch-checkpoint if it is not there, without a sync; else the next flush will.
+ */
 MUST_USE enum err plog_begin_epochs(struct plog *pl);
 /* Writes them now, durably if that replaces what is there; unless the file has them already.  Worker. */
 MUST_USE enum err plog_save_epochs(struct plog *pl);

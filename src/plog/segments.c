@@ -43,10 +43,10 @@ static enum err write_epochs(struct plog *pl, bool replace)
     return OK;
 }
 
-/* A first file needs neither renaming nor a sync, which cost more than all else of a new log: until it is synced, and the
- * recovery point moves, recovery finds in the batches what a torn one does not tell.  One that replaces another would
- * take that one's entries with it if it were torn, and those of batches below the recovery point nobody reads again: so
- * it waits for a flush, which syncs it before it takes the other's place. */
+/* A first file needs neither renaming nor a sync, which cost more than all else of a new log: until it is synced, and
+ * the recovery point moves, recovery finds in the batches what a torn one does not tell.  One that replaces another
+ * would take that one's entries with it if it were torn, and those of batches below the recovery point nobody reads
+ * again: so it waits for a flush, which syncs it before it takes the other's place. */
 enum err plog_begin_epochs(struct plog *pl)
 {
     return pl->epochs_file ? OK : write_epochs(pl, false);
@@ -295,7 +295,10 @@ enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
         pl->doomed[pl->doomed_count++] =
             (struct doomed){seg->base_offset, now_ms + MAX(pl->config.file_delete_delay_ms, 0)};
         pthread_mutex_unlock(&pl->lock);
-        enum err e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
+        /* One after the other on the disk too: with a later one gone alone the log would have a hole. */
+        enum err e = pl->drop_unsynced ? fs_sync_dir(pl->fs, pl->dir) : OK;
+        pl->drop_unsynced = true;
+        if (!e) e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
         segment_unref(seg);
         if (e) return e;
     }

@@ -183,19 +183,44 @@ static enum err with_all_logs(struct replicas *r, void (*work)(struct job *job),
     return e;
 }
 
-/* Recovery points and the like are of open logs whose ends are on the disk: so these are flushed first. */
-static void close_cleanly(struct replicas *r, int64_t broker_epoch)
+/* A log that failed has to be recovered: its directory was not shut down cleanly. */
+static bool any_failed(struct replicas *r, const struct log_dir *d)
 {
-    enum err e = with_all_logs(r, flush_one, "flush_failed");
-    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS && !e; kind++)
-        e = replicas_write_checkpoints(r, (enum chore_kind)kind);
-    enum err ce = with_all_logs(r, close_one, "log_close_failed");
-    if (!e) e = ce;
+    bool failed = false;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->all_count; i++) failed |= r->all[i]->dir == d && !atomic_load(&r->all[i]->online);
+    pthread_mutex_unlock(&r->lock);
+    return failed;
+}
+
+static enum err write_clean_marks(struct replicas *r, const bool *failed, int64_t broker_epoch)
+{
+    enum err e = OK;
     for (size_t i = 0; i < r->dir_count && !e; i++) {
+        if (failed[i]) {
+            LOG_WARN("no_clean_mark", "dir=\"%s\" reason=\"a log in it failed\"", r->dirs[i].path);
+            continue;
+        }
         char *file = mem_printf("%s/" CLEAN_SHUTDOWN, r->dirs[i].path);
         e = clean_shutdown_write(broker_epoch, r->opt.fs, file);
         mem_free(file);
     }
+    return e;
+}
+
+/* Recovery points and the like are of open logs whose ends are on the disk: so these are flushed first. */
+static void close_cleanly(struct replicas *r, int64_t broker_epoch)
+{
+    atomic_store(&r->closing, true);
+    enum err e = with_all_logs(r, flush_one, "flush_failed");
+    bool *failed = mem_zalloc(r->dir_count, sizeof *failed);
+    for (size_t i = 0; i < r->dir_count; i++) failed[i] = any_failed(r, &r->dirs[i]);
+    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS && !e; kind++)
+        e = replicas_write_checkpoints(r, (enum chore_kind)kind);
+    enum err ce = with_all_logs(r, close_one, "log_close_failed");
+    if (!e) e = ce;
+    if (!e) e = write_clean_marks(r, failed, broker_epoch);
+    mem_free(failed);
     if (e) LOG_ERROR("shutdown_unclean", "error=%s reason=\"see above; the next start will recover\"", err_name(e));
 }
 

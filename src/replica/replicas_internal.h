@@ -52,6 +52,7 @@ struct replicas {
     struct list doomed;              /* by due time */
     struct timer doomed_timer;
     bool stopping;
+    _Atomic bool closing; /* nothing is appended any more */
 };
 
 /* replicas.c */

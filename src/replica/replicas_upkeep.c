@@ -70,24 +70,27 @@ static void flush_work(struct job *job)
     replicas_list_free(list, count);
 }
 
-static int64_t value_recovery_point(struct partition *p)
+/* With nothing to come any more it is the log's end, as Kafka leaves it. */
+static int64_t value_recovery_point(struct replicas *r, struct partition *p)
 {
-    return plog_recovery_point(p->pl);
+    return atomic_load(&r->closing) && atomic_load(&p->online) ? plog_recovery_point(p->pl) : plog_recovery_start(p->pl);
 }
 
-static int64_t value_log_start(struct partition *p)
+static int64_t value_log_start(struct replicas *r, struct partition *p)
 {
+    (void)r;
     return plog_start(p->pl);
 }
 
-static int64_t value_high_watermark(struct partition *p)
+static int64_t value_high_watermark(struct replicas *r, struct partition *p)
 {
+    (void)r;
     return partition_high_watermark(p);
 }
 
 static const struct {
     const char *file;
-    int64_t (*value)(struct partition *p);
+    int64_t (*value)(struct replicas *r, struct partition *p);
 } checkpoint_kinds[CHORE_COUNT] = {
     [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point},
     [CHORE_STARTS] = {CHECKPOINT_LOG_START, value_log_start},
@@ -103,9 +106,10 @@ enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
     for (size_t d = 0; d < r->dir_count; d++) {
         struct checkpoint cp;
         checkpoint_init(&cp);
+        /* A log that failed is still to be recovered from where it was: it keeps its lines. */
         for (size_t i = 0; i < count; i++)
-            if (list[i]->dir == &r->dirs[d] && atomic_load(&list[i]->online))
-                checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
+            if (list[i]->dir == &r->dirs[d] && list[i]->pl && !atomic_load(&list[i]->deleted))
+                checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(r, list[i]));
         char *path = mem_printf("%s/%s", r->dirs[d].path, checkpoint_kinds[kind].file);
         struct fault f = {0};
         enum err e = checkpoint_write(&cp, r->opt.fs, path, &f);

@@ -12,12 +12,19 @@ void sim_batches_add(struct sim_batches *bs, const uint8_t *bytes, size_t size)
     bs->list = mem_grow(bs->list, &bs->cap, bs->count + 1, sizeof *bs->list);
     uint8_t *copy = mem_alloc(size);
     memcpy(copy, bytes, size);
-    bs->list[bs->count++] = (struct sim_batch){b.base_offset, batch_last_offset(&b), copy, size};
+    bs->list[bs->count++] = (struct sim_batch){b.base_offset, batch_last_offset(&b), copy, size, false};
 }
 
 void sim_batches_cut(struct sim_batches *bs, size_t count)
 {
     while (bs->count > count) mem_free(bs->list[--bs->count].bytes);
+}
+
+void sim_batches_take_out(struct sim_batches *bs, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++) mem_free(bs->list[i].bytes);
+    memmove(bs->list + from, bs->list + to, (bs->count - to) * sizeof *bs->list);
+    bs->count -= to - from;
 }
 
 void model_init(struct model *m)
@@ -38,8 +45,10 @@ void model_copy(struct model *to, const struct model *from)
 {
     *to = *from;
     to->batches = to->ghosts = (struct sim_batches){.count = 0};
-    for (size_t i = 0; i < from->batches.count; i++)
+    for (size_t i = 0; i < from->batches.count; i++) {
         sim_batches_add(&to->batches, from->batches.list[i].bytes, from->batches.list[i].size);
+        to->batches.list[i].gone = from->batches.list[i].gone;
+    }
     for (size_t i = 0; i < from->ghosts.count; i++)
         sim_batches_add(&to->ghosts, from->ghosts.list[i].bytes, from->ghosts.list[i].size);
 }

@@ -31,6 +31,7 @@ struct sim_batch {
     int64_t base, last;
     uint8_t *bytes;
     size_t size;
+    bool gone; /* deleted from the start, when what was deleted with it came back; producers may remember it */
 };
 
 struct sim_batches {
@@ -55,6 +56,8 @@ void model_fini(struct model *m);
 void model_copy(struct model *to, const struct model *from);
 void sim_batches_add(struct sim_batches *bs, const uint8_t *bytes, size_t size);
 void sim_batches_cut(struct sim_batches *bs, size_t count);
+/* Those from..to - 1. */
+void sim_batches_take_out(struct sim_batches *bs, size_t from, size_t to);
 /* How many batches lie wholly below `offset`. */
 size_t model_count_below(const struct model *m, int64_t offset);
 /* A batch was appended, or may have been. */

@@ -319,6 +319,8 @@ static void step_truncate(struct world *w, struct sim_partition *sp)
     /* Where the batch before ends a gap begins, which may stay with the log. */
     int64_t end = b->base;
     model_may_end_at(m, at > 0 ? m->batches.list[at - 1].last + 1 : 0);
+    /* In the midst of the first batch: the start may go down with it. */
+    m->start_promised = MIN(m->start_promised, end);
     enum err e = plog_truncate(sp->p->pl, to);
     say(w, "truncate to %" PRId64 " (batch %" PRId64 "): %s", to, end, err_name(e));
     if (e && plog_end(sp->p->pl) != m->end && atomic_load(&sp->p->online))
@@ -376,10 +378,12 @@ static void listen(struct world *w, struct sim_partition *sp)
 {
     struct plog *pl = sp->p->pl;
     struct model *m = &sp->model;
-    if (plog_start(pl) < m->start) wrong(w, "the start fell from %" PRId64 " to %" PRId64, m->start, plog_start(pl));
-    m->start = plog_start(pl);
+    bool works = atomic_load(&sp->p->online) && fs_sim_has_power(w->disk);
+    if (works && plog_start(pl) < m->start)
+        wrong(w, "the start fell from %" PRId64 " to %" PRId64, m->start, plog_start(pl));
+    m->start = MAX(m->start, plog_start(pl));
     m->start_max = MAX(m->start_max, m->start);
-    if (!atomic_load(&sp->p->online) || !fs_sim_has_power(w->disk)) return;
+    if (!works) return;
     if (plog_end(pl) != m->end) wrong(w, "ends at %" PRId64 " instead of %" PRId64, plog_end(pl), m->end);
     if (plog_recovery_point(pl) > m->end) wrong(w, "the recovery point is behind the end");
     model_promise(m, plog_recovery_point(pl));

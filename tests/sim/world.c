@@ -374,6 +374,7 @@ static void choose_config(struct world *w, const struct run_options *opt)
         .retention_ms = -1,
         .retention_bytes = -1,
         .cleanup_delete = true,
+        .cleanup_compact = c->gaps,
         .log_append_time = one_in(w, 4),
         .flush_messages = c->flush_messages,
         .flush_ms = -1,
