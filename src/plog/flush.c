@@ -9,6 +9,9 @@
  * active segment as closed.  What is checkpointed of the recovery point is plog_recovery_start(): a segment may be
  * closed after a flush that left its indexes out.
  *
+ * A segment that is deleted is gone on the disk before the next one goes, and before the recovery point can pass it; the
+ * snapshot with which the log will begin, which alone tells what its producers had done, is there before that.
+ *
  * What is cut from a log's end, by a truncation or as torn by recovery, is cut on the disk before anything is written
  * in its place: else a loss of power could leave new batches with old ones behind them.  Segments behind the cut go
  * first, the newest before the others.  leader-epoch-checkpoint is replaced only by one that is on the disk: what it
@@ -111,7 +114,8 @@ static enum err flush_add_files(struct flush *fl, struct plog *pl)
     enum err e = OK;
     for (size_t i = 0; i < fl->count && !e; i++)
         e = flush_add_segment(fl, pl, fl->segments[i], i < fl->closed_count || fl->closing);
-    if (!e && fl->closing && fl->dir) /* one was made for the end; else it was there already */
+    /* One was made for the end, or for the active segment that starts there; else it was there already. */
+    if (!e && fl->closing && (fl->dir || active_segment(pl)->snapshot_unsynced))
         e = flush_add_path(fl, pl, segment_path(pl->dir, fl->end, SEGMENT_SNAPSHOT));
     if (!e && fl->epochs) e = flush_add_path(fl, pl, plog_path(pl, LEADER_EPOCHS));
     if (!e && fl->parent) e = flush_add_path(fl, pl, plog_path(pl, PARTITION_METADATA));

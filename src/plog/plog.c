@@ -321,7 +321,7 @@ static enum err group_undo_write(struct group *g, struct plog *pl)
     return e;
 }
 
-static void tell_failed(struct plog *pl, enum err e)
+void plog_tell_failed(struct plog *pl, enum err e)
 {
     LOG_ERROR("log_failed", "dir=%s error=%s", pl->dir, err_name(e));
     if (pl->events.failed) pl->events.failed(pl->events.arg, e);
@@ -450,7 +450,7 @@ static void group_tell(struct group *g, struct plog *pl, enum err e, bool failed
     if (e)
         LOG_LIMITED(LOG_LEVEL_ERROR, "append_failed", "dir=%s end=%" PRId64 " error=%s", pl->dir, plog_end(pl),
                     err_name(e));
-    if (failed) tell_failed(pl, e);
+    if (failed) plog_tell_failed(pl, e);
     if (!e && g->bytes > 0 && pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
     if (work) pl->events.wants_work(pl->events.arg);
     group_complete(g, plog_start(pl));
@@ -574,13 +574,21 @@ enum err plog_retire(struct plog *pl, const char *to)
     return e;
 }
 
-enum err plog_fail(struct plog *pl, enum err e)
+bool plog_set_failed(struct plog *pl, enum err e)
 {
     pthread_mutex_lock(&pl->lock);
-    bool retired = pl->retired, first = !pl->failed && !retired;
+    bool first = !pl->failed && !pl->retired;
     if (first) pl->failed = e;
     pthread_mutex_unlock(&pl->lock);
-    if (retired) return ERR_CLOSED; /* it failed because its directory is gone */
-    if (first) tell_failed(pl, e);
-    return e;
+    return first;
+}
+
+enum err plog_fail(struct plog *pl, enum err e)
+{
+    bool first = plog_set_failed(pl, e);
+    if (first) plog_tell_failed(pl, e);
+    pthread_mutex_lock(&pl->lock);
+    bool retired = pl->retired;
+    pthread_mutex_unlock(&pl->lock);
+    return retired ? ERR_CLOSED : e; /* it failed because its directory is gone */
 }

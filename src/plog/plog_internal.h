@@ -41,7 +41,6 @@ struct plog {
     unsigned callers;     /* threads that run callbacks of what they wrote */
     bool work_wanted;     /* events.behind was called, plog_work() was not yet */
     bool rolled;          /* segments closed since the last flush of closed segments */
-    bool drop_unsynced;   /* a segment's deletion may not be on the disk */
     bool parent_unsynced; /* the directory itself is new */
     bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
     bool retired;         /* plog_retire(): another log may have the directory's name */
@@ -103,6 +102,10 @@ void exclusive_last(struct plog *pl);
 
 /* Remembers that the directory failed and tells, once.  Returns `e`. */
 enum err plog_fail(struct plog *pl, enum err e);
+/* The same in two steps, for the holder of the writer role: nothing more is written from the first on, and the second,
+ * if the first said true, follows without the role. */
+bool plog_set_failed(struct plog *pl, enum err e);
+void plog_tell_failed(struct plog *pl, enum err e);
 /* Whether the log can go on after a write that failed so, once what was half-written is cut off. */
 bool plog_error_passes(enum err e);
 

@@ -84,7 +84,9 @@ enum err plog_add_aborted(struct plog *pl, struct segment *seg, const struct abo
         mem_free(path);
     }
     if (e) return e;
+    bool is_new = !txns.file;
     e = txnindex_append(&txns, txn);
+    if (is_new && txns.file) pl->files_made++; /* its name is to be synced with it */
     pthread_mutex_lock(&pl->lock); /* readers copy it */
     seg->txns = txns;
     seg->txns_there = true;
@@ -295,10 +297,10 @@ enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
         pl->doomed[pl->doomed_count++] =
             (struct doomed){seg->base_offset, now_ms + MAX(pl->config.file_delete_delay_ms, 0)};
         pthread_mutex_unlock(&pl->lock);
-        /* One after the other on the disk too: with a later one gone alone the log would have a hole. */
-        enum err e = pl->drop_unsynced ? fs_sync_dir(pl->fs, pl->dir) : OK;
-        pl->drop_unsynced = true;
-        if (!e) e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
+        /* On the disk too, and before the next: one that came back, or alone, with what was never flushed, would have
+         * recovery cut the log there. */
+        enum err e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
+        if (!e) e = fs_sync_dir(pl->fs, pl->dir);
         segment_unref(seg);
         if (e) return e;
     }

@@ -178,7 +178,10 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         pthread_mutex_unlock(&pl->lock);
         if (changed) e = plog_begin_epochs(pl);
     }
+    /* With half of it done the log cannot go on, whatever the error. */
+    bool half_done = e && plog_end(pl) != end;
+    bool failed = e && (half_done || !plog_error_passes(e)) && plog_set_failed(pl, e);
     exclusive_end(pl);
-    if (e && !plog_error_passes(e)) e = plog_fail(pl, e);
+    if (failed) plog_tell_failed(pl, e);
     return e;
 }

@@ -231,6 +231,25 @@ static enum err remove_clean_marks(struct replicas *r, struct fault *f)
     return OK;
 }
 
+/* Recovery makes indexes anew without a sync.  If everything was flushed, so that the recovery point is the log's end, and
+ * the segment is closed before the next checkpoint, that point would lie behind a segment whose indexes may be lost: so it
+ * goes down to the last record first, as plog_recovery_start() would have it. */
+static enum err lower_recovery_points(struct replicas *r, const struct log_dir *d, struct fault *f)
+{
+    if (d->clean || d->recovery_points.count == 0) return OK;
+    struct checkpoint lower;
+    checkpoint_init(&lower);
+    for (size_t i = 0; i < d->recovery_points.count; i++) {
+        const struct checkpoint_row *row = &d->recovery_points.rows[i];
+        checkpoint_set(&lower, row->topic, row->partition, MAX(row->offset - 1, 0));
+    }
+    char *file = mem_printf("%s/" CHECKPOINT_RECOVERY_POINT, d->path);
+    enum err e = checkpoint_write(&lower, r->opt.fs, file, f);
+    mem_free(file);
+    checkpoint_fini(&lower);
+    return e;
+}
+
 enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
 {
     r->threads = threads;
@@ -238,6 +257,7 @@ enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
     enum err e = OK;
     for (size_t i = 0; i < r->dir_count && !e; i++) e = load_list_dir(&ld, &r->dirs[i], f);
     if (!e) e = remove_clean_marks(r, f);
+    for (size_t i = 0; i < r->dir_count && !e; i++) e = lower_recovery_points(r, &r->dirs[i], f);
     struct workers *w = NULL;
     if (!e) e = workers_new(&w, "recovery", threads, f);
     for (size_t i = 0; i < ld.count && !e; i++) {

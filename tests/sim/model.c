@@ -29,7 +29,7 @@ void sim_batches_take_out(struct sim_batches *bs, size_t from, size_t to)
 
 void model_init(struct model *m)
 {
-    *m = (struct model){.exists = false};
+    *m = (struct model){.cut_to = INT64_MAX};
 }
 
 void model_fini(struct model *m)
@@ -77,20 +77,36 @@ void model_ghost(struct model *m, const uint8_t *bytes, size_t size)
     sim_batches_add(&m->ghosts, bytes, size);
 }
 
+/* The end of the last batch below `offset`. */
+static int64_t end_below(const struct model *m, int64_t offset)
+{
+    size_t count = model_count_below(m, offset);
+    return count ? m->batches.list[count - 1].last + 1 : 0;
+}
+
+int64_t model_sure_end(const struct model *m)
+{
+    int64_t end = end_below(m, m->end);
+    return MIN(end, m->cut_to);
+}
+
 void model_promise(struct model *m, int64_t offset)
 {
-    m->durable = MAX(m->durable, offset);
+    int64_t end = end_below(m, offset);
+    m->durable = MAX(m->durable, end);
 }
 
 void model_may_end_at(struct model *m, int64_t end)
 {
     m->durable = MIN(m->durable, end);
+    m->cut_to = MIN(m->cut_to, end);
 }
 
 void model_truncate(struct model *m, int64_t end)
 {
     sim_batches_cut(&m->batches, model_count_below(m, end));
     m->end = end;
+    m->cut_to = INT64_MAX;
     m->durable = MIN(m->durable, end);
     m->start = MIN(m->start, end);
     m->start_max = MIN(m->start_max, end);

@@ -44,6 +44,7 @@ struct model {
     struct sim_batches batches; /* all that the log has had, those deleted from its start too */
     struct sim_batches ghosts;  /* failed appends: their bytes may have come to the disk all the same */
     int64_t end, start;
+    int64_t cut_to;         /* a truncation that failed may have gone down to here; INT64_MAX: none */
     int64_t durable;        /* everything below was promised to survive a loss of power */
     int64_t start_max;      /* it was up there once: what came back below has lost its epoch */
     int64_t start_promised; /* the log's start was promised not to fall below */
@@ -63,6 +64,8 @@ size_t model_count_below(const struct model *m, int64_t offset);
 /* A batch was appended, or may have been. */
 void model_append(struct model *m, const uint8_t *bytes, size_t size);
 void model_ghost(struct model *m, const uint8_t *bytes, size_t size);
+/* Where the log ends at least when it is opened again with all that was written: in a gap nothing holds its end. */
+int64_t model_sure_end(const struct model *m);
 /* The log was flushed up to `offset`, or says so. */
 void model_promise(struct model *m, int64_t offset);
 /* From now on the log may end at `end`, the first offset that no promise holds for. */

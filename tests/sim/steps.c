@@ -330,6 +330,7 @@ static void step_truncate(struct world *w, struct sim_partition *sp)
     if (m->end > MIN(to, end)) wrong(w, "truncated to %" PRId64 ", ends at %" PRId64, to, m->end);
     atomic_store(&sp->p->high_watermark, MIN(partition_high_watermark(sp->p), m->end));
     e = replicas_write_checkpoints(w->r, CHORE_CHECKPOINT); /* before anything is appended: plog.h */
+    if (!e) e = replicas_write_checkpoints(w->r, CHORE_STARTS);
     if (e) partition_set_offline(sp->p);
 }
 
@@ -342,6 +343,7 @@ static void step_time(struct world *w, struct sim_partition *sp)
 static void step_read(struct world *w, struct sim_partition *sp)
 {
     world_faults_off(w);
+    fs_sim_power_off_after(w->disk, INT64_MAX); /* not now */
     check_reads(w, sp);
     if (one_in(w, 3)) check_state(w, sp);
     world_faults_on(w);

@@ -230,7 +230,7 @@ static bool up_at_last(struct world *w, bool may_fail)
 /* What is there when nothing but the process died: all that was published. */
 static void ends_now(const struct world *w, int64_t *out)
 {
-    for (int i = 0; i < w->config.partitions; i++) out[i] = w->parts[i].model.end;
+    for (int i = 0; i < w->config.partitions; i++) out[i] = model_sure_end(&w->parts[i].model);
 }
 
 static void ends_promised(const struct world *w, int64_t *out)
@@ -391,6 +391,7 @@ static void world_init(struct world *w, const struct run_options *opt)
     w->clock = (struct clock){.mono_us = world_mono_us, .wall_ms = world_wall_ms};
     w->now_ms = T0_MS;
     choose_config(w, opt);
+    for (int i = 0; i < PARTITIONS_MAX; i++) model_init(&w->parts[i].model);
     w->pool = buf_pool_new(1 << 20);
     w->grace = grace_new(NULL, 0);
     enum err e = workers_new(&w->workers, "sim", 0, NULL);
