@@ -9,8 +9,8 @@
  * active segment as closed.  What is checkpointed of the recovery point is plog_recovery_start(): a segment may be
  * closed after a flush that left its indexes out.
  *
- * A segment that is deleted is gone on the disk before the next one goes, and before the recovery point can pass it; the
- * snapshot with which the log will begin, which alone tells what its producers had done, is there before that.
+ * A segment that is deleted is gone on the disk before the next one goes, and before the recovery point can pass it;
+ * the snapshot with which the log will begin, which alone tells what its producers had done, is there before that.
  *
  * What is cut from a log's end, by a truncation or as torn by recovery, is cut on the disk before anything is written
  * in its place: else a loss of power could leave new batches with old ones behind them.  Segments behind the cut go
@@ -52,6 +52,13 @@ static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
 {
     enum err e = exclusive_begin(pl);
     if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    e = pl->failed; /* after a sync that failed no other may be believed */
+    pthread_mutex_unlock(&pl->lock);
+    if (e) {
+        exclusive_end(pl);
+        return e;
+    }
     size_t end = pl->segment_count, active = end - 1, first = active;
     if (!with_active || !active_segment(pl)->unsynced) end--;
     while (first > 0 && pl->segments[first - 1]->unsynced) first--;

@@ -1,6 +1,6 @@
 /* retain.c: which segments are old enough to go, and the rest of a log's upkeep.  Everything here runs on workers.
  *
- * Deleting takes four steps: the producers' state is made sure, readers are turned away (start), the files get the
+ * Deleting takes three steps: readers are turned away (start), the files get the
  * suffix .deleted, and after file.delete.delay.ms they are removed, if the process lives; else at the next opening. */
 #include "plog/plog_internal.h"
 
@@ -78,30 +78,13 @@ static enum err count_expired(struct upkeep *u, struct plog *pl, size_t *count)
     return OK;
 }
 
-/* What the batches that go said of their producers is only in the snapshot with which the log will begin: that is on
- * the disk before they go. */
-static enum err keep_producers(struct plog *pl, const struct segment *first)
-{
-    if (!first->snapshot_unsynced) return OK;
-    char *path = segment_path(pl->dir, first->base_offset, SEGMENT_SNAPSHOT);
-    struct file *f;
-    enum err e = fs_open(pl->fs, path, FS_READ | FS_WRITE, &f);
-    mem_free(path);
-    if (e) return e == ERR_NOT_FOUND ? OK : e;
-    e = file_sync(f);
-    file_unref(f);
-    return e ? e : fs_sync_dir(pl->fs, pl->dir);
-}
-
 static enum err delete_oldest(const struct upkeep *u, struct plog *pl, size_t count, const char *reason)
 {
     if (count == 0) return OK;
     if (count == pl->segment_count) { /* one segment there must be */
-        enum err roll_error = plog_roll_at_end(pl);
-        if (roll_error) return roll_error;
+        enum err e = plog_roll_at_end(pl);
+        if (e) return e;
     }
-    enum err e = keep_producers(pl, pl->segments[count]);
-    if (e) return e;
     int64_t start = MAX(pl->segments[count]->base_offset, plog_start(pl));
     LOG_INFO("segments_deleted", "dir=%s count=%zu first=%" PRId64 " new_start=%" PRId64 " reason=%s", pl->dir, count,
              pl->segments[0]->base_offset, start, reason);
@@ -110,7 +93,7 @@ static enum err delete_oldest(const struct upkeep *u, struct plog *pl, size_t co
     atomic_store_explicit(&pl->start, start, memory_order_release);
     bool epochs_changed = epochs_truncate_start(&pl->epochs, start);
     pthread_mutex_unlock(&pl->lock);
-    e = epochs_changed ? plog_begin_epochs(pl) : OK;
+    enum err e = epochs_changed ? plog_begin_epochs(pl) : OK;
     return e ? e : plog_drop_segments(pl, count, u->now_ms);
 }
 

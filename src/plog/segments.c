@@ -87,7 +87,7 @@ enum err plog_add_aborted(struct plog *pl, struct segment *seg, const struct abo
     bool is_new = !txns.file;
     e = txnindex_append(&txns, txn);
     if (is_new && txns.file) pl->files_made++; /* its name is to be synced with it */
-    pthread_mutex_lock(&pl->lock); /* readers copy it */
+    pthread_mutex_lock(&pl->lock);             /* readers copy it */
     seg->txns = txns;
     seg->txns_there = true;
     pthread_mutex_unlock(&pl->lock);
@@ -284,6 +284,30 @@ enum err plog_roll_at_end(struct plog *pl)
     return e;
 }
 
+/* What the batches that go said of their producers is only in the snapshot with which the log begins then: that is on
+ * the disk before they go. */
+static enum err keep_producers(struct plog *pl, const struct segment *first)
+{
+    if (!first->snapshot_unsynced) return OK;
+    char *path = segment_path(pl->dir, first->base_offset, SEGMENT_SNAPSHOT);
+    struct file *f;
+    enum err e = fs_open(pl->fs, path, FS_READ | FS_WRITE, &f);
+    mem_free(path);
+    if (e) return e == ERR_NOT_FOUND ? OK : e;
+    e = file_sync(f);
+    file_unref(f);
+    return e ? e : fs_sync_dir(pl->fs, pl->dir);
+}
+
+/* Renames a segment's files, durably before the next one's: one that came back, alone or with what was never flushed,
+ * would have recovery cut the log there. */
+static enum err doom_files(struct plog *pl, const struct segment *seg, const struct segment *next)
+{
+    enum err e = keep_producers(pl, next);
+    if (!e) e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
+    return e ? e : fs_sync_dir(pl->fs, pl->dir);
+}
+
 enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
 {
     ASSERT(count < pl->segment_count);
@@ -297,10 +321,7 @@ enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
         pl->doomed[pl->doomed_count++] =
             (struct doomed){seg->base_offset, now_ms + MAX(pl->config.file_delete_delay_ms, 0)};
         pthread_mutex_unlock(&pl->lock);
-        /* On the disk too, and before the next: one that came back, or alone, with what was never flushed, would have
-         * recovery cut the log there. */
-        enum err e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
-        if (!e) e = fs_sync_dir(pl->fs, pl->dir);
+        enum err e = doom_files(pl, seg, pl->segments[0]);
         segment_unref(seg);
         if (e) return e;
     }

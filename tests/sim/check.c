@@ -114,6 +114,17 @@ static void walk_log(struct walk *k, int64_t from, int64_t end)
     }
 }
 
+/* With the batches before it lost, a segment's snapshot may still know of them.  (They are lost, not deleted, where the
+ * log starts behind what it had, or is empty from its checkpointed start on.) */
+static bool has_snapshot(struct world *w, const struct sim_partition *sp, int64_t offset)
+{
+    struct fs_stat st;
+    char *path = mem_printf("%s/%s-%d/%020" PRId64 SEGMENT_SNAPSHOT, SIM_DIR, SIM_TOPIC, sp->p->index, offset);
+    enum err e = fs_stat(fs_sim_fs(w->disk), path, &st);
+    mem_free(path);
+    return e == OK;
+}
+
 void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
 {
     struct plog *pl = sp->p->pl;
@@ -126,6 +137,8 @@ void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
     if (start < m->start_promised || (start > m->start && !headless))
         wrong(w, "starts at %" PRId64 ", not in [%" PRId64 ", %" PRId64 "]", start, m->start_promised, m->start);
     if (end < end_min) wrong(w, "ends at %" PRId64 ", but %" PRId64 " was promised", end, end_min);
+    if ((start > m->start || start == end) && pl->segments[0]->base_offset == start && !has_snapshot(w, sp, start))
+        sim_batches_take_out(&m->batches, 0, model_count_below(m, start));
     struct walk k = {
         .w = w, .sp = sp, .at = model_count_below(m, start), .may_have_holes = w->config.log.cleanup_compact};
     walk_log(&k, start, end);
@@ -357,8 +370,8 @@ static void check_aborted(struct world *w, struct sim_partition *sp, const struc
                   a->last_offset);
     }
     for (size_t i = 0; i < as.count; i++)
-        say(w, "aborted: producer %" PRId64 ", %" PRId64 " to %" PRId64, as.list[i].producer_id, as.list[i].first_offset,
-            as.list[i].last_offset);
+        say(w, "aborted: producer %" PRId64 ", %" PRId64 " to %" PRId64, as.list[i].producer_id,
+            as.list[i].first_offset, as.list[i].last_offset);
     const struct aborted *needed = strict ? &whole->aborted : &here->aborted;
     for (size_t i = 0; i < needed->count; i++) {
         const struct aborted_txn *a = &needed->list[i];

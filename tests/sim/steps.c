@@ -317,7 +317,7 @@ static void step_truncate(struct world *w, struct sim_partition *sp)
     const struct sim_batch *b = &m->batches.list[at];
     int64_t to = b->base + (one_in(w, 3) ? (int64_t)draw(w, (uint64_t)(b->last - b->base) + 1) : 0);
     /* Where the batch before ends a gap begins, which may stay with the log. */
-    int64_t end = b->base;
+    int64_t end = b->base, start = m->start;
     model_may_end_at(m, at > 0 ? m->batches.list[at - 1].last + 1 : 0);
     /* In the midst of the first batch: the start may go down with it. */
     m->start_promised = MIN(m->start_promised, end);
@@ -331,7 +331,9 @@ static void step_truncate(struct world *w, struct sim_partition *sp)
     atomic_store(&sp->p->high_watermark, MIN(partition_high_watermark(sp->p), m->end));
     e = replicas_write_checkpoints(w->r, CHORE_CHECKPOINT); /* before anything is appended: plog.h */
     if (!e) e = replicas_write_checkpoints(w->r, CHORE_STARTS);
-    if (e) partition_set_offline(sp->p);
+    if (!e) return;
+    m->start = MAX(m->start, start); /* the checkpoint may say so still */
+    partition_set_offline(sp->p);
 }
 
 static void step_time(struct world *w, struct sim_partition *sp)
