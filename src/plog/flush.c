@@ -68,11 +68,12 @@ static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
         e = closed ? flush_index_tails(pl, pl->segments[i]) : segment_ensure_open(pl, pl->segments[i]);
         if (!e) fl->segments[fl->count++] = segment_ref(pl->segments[i]);
     }
-    /* What a clean stop says is there is on the disk, also of a log to which nothing was ever appended. */
-    bool small_files = fl->count > 0 || pl->closing;
-    if (!e && small_files) e = plog_save_epochs(pl);
     fl->closed_count = active - first;
     fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
+    /* Also where the recovery point passes records that were deleted before a flush; and what a clean stop says is
+     * there, if nothing was ever appended to it. */
+    bool small_files = fl->count > 0 || fl->end > plog_recovery_point(pl) || pl->closing;
+    if (!e && small_files) e = plog_save_epochs(pl);
     fl->closing = pl->closing;
     fl->epochs = small_files && pl->epochs_written != pl->epochs_synced;
     fl->epochs_written = pl->epochs_written;
