@@ -555,16 +555,15 @@ void plog_append(struct plog *pl, struct append *a)
     role_release(pl);
 }
 
-bool plog_error_passes(enum err e)
-{
-    return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
-}
-
 enum err plog_retire(struct plog *pl, const char *to)
 {
     enum err e = exclusive_begin(pl);
     if (e) return e;
     e = fs_rename(pl->fs, pl->dir, to);
+    if (e && e != ERR_NOT_FOUND) { /* it is where it was, and may be retired again */
+        exclusive_end(pl);
+        return e;
+    }
     pthread_mutex_lock(&pl->lock);
     pl->retired = true;
     hints_clear(pl); /* what readers are about to open is not lent to the log */

@@ -70,8 +70,7 @@ static void on_advanced(void *arg, int64_t end)
 
 static void on_failed(void *arg, enum err e)
 {
-    (void)e;
-    partition_set_offline(arg);
+    partition_failed(arg, e, "write");
 }
 
 /* Made for each time: the log may ask again before the job that answers the last time is put away. */

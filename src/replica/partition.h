@@ -57,6 +57,9 @@ void partition_give_log(struct partition *p, struct plog *pl);
 
 /* The controller's word.  Waiters wake, since what they wait for may never come now. */
 void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count);
+/* Reading or writing its log failed.  When the directory is to blame it goes offline with all its partitions.  Any
+ * thread, without locks.  In replicas_dirs.c. */
+void partition_failed(struct partition *p, enum err e, const char *what);
 /* Takes it out of service: produce and fetch answer with an error from now on. */
 void partition_set_offline(struct partition *p);
 /* The same, since it is no replica any more: clients are told to look for the leader anew. */

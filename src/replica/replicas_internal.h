@@ -6,10 +6,16 @@
 #include "plog/checkpoint.h"
 #include "replica/replicas.h"
 
-/* One of log.dirs. */
+/* One of log.dirs.  Once offline it stays so until the next start: what an error has left there is for recovery to look
+ * at, and nothing is written there any more. */
 struct log_dir {
+    struct replicas *r;
     char *path;
-    struct file *lock;
+    struct file *lock; /* NULL: it could not be opened */
+    _Atomic bool offline;
+    _Atomic int why; /* enum err; what it went offline for */
+    struct loop_msg offline_msg;
+    bool unclean; /* at the end: something of it could not be written; checkpoint_lock */
     struct meta_properties meta;
     bool has_meta;
     bool clean;                                    /* shut down cleanly last time; read at load */
@@ -51,6 +57,7 @@ struct replicas {
     pthread_mutex_t checkpoint_lock; /* one writer of checkpoint files at a time; `lock` is taken while it is held */
     struct list doomed;              /* by due time */
     struct timer doomed_timer;
+    bool ready; /* open: messages to the home loop find it alive */
     bool stopping;
 };
 
@@ -64,7 +71,17 @@ void replicas_drop(struct replicas *r, struct partition *p);
 enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *path, struct fault *f);
 /* All directories must belong to one broker of one cluster. */
 enum err replicas_dirs_agree(const struct replicas *r, struct fault *f);
+/* For a new partition: NULL when all are offline.  The choice counts at once. */
 struct log_dir *replicas_choose_dir(struct replicas *r);
+static inline bool log_dir_is_online(const struct log_dir *d)
+{
+    return !atomic_load(&d->offline);
+}
+/* Takes the directory offline with all its partitions, tells replicas_options.dir_failed on the home loop, and leaves
+ * the process alone.  `what` names what failed, for the log.  Any thread, without the locks of replicas or logs. */
+void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, const char *what);
+/* The same when `e` speaks of the directory: not of a full disk, nor of a limit of the process.  Returns `e`. */
+enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what);
 
 /* replicas_load.c */
 /* What is known of a log before it is opened; zeroed but for the id when it is new. */

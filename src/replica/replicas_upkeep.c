@@ -94,27 +94,37 @@ static const struct {
     [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark},
 };
 
+/* One directory's file.  A log that is offline keeps its line: recovery goes by it. */
+static enum err write_checkpoint(struct log_dir *d, enum chore_kind kind, struct partition **list, size_t count)
+{
+    struct checkpoint cp;
+    checkpoint_init(&cp);
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->dir == d && list[i]->pl && !atomic_load(&list[i]->deleted))
+            checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
+    char *path = mem_printf("%s/%s", d->path, checkpoint_kinds[kind].file);
+    struct fault f = {0};
+    enum err e = checkpoint_write(&cp, d->r->opt.fs, path, &f);
+    if (e) {
+        LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
+        d->unclean = true;
+    }
+    mem_free(path);
+    checkpoint_fini(&cp);
+    return replicas_dir_check(d, e, checkpoint_kinds[kind].file);
+}
+
 enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
 {
     pthread_mutex_lock(&r->checkpoint_lock);
     size_t count;
     struct partition **list = replicas_list(r, &count);
     enum err result = OK;
-    for (size_t d = 0; d < r->dir_count; d++) {
-        struct checkpoint cp;
-        checkpoint_init(&cp);
-        for (size_t i = 0; i < count; i++)
-            if (list[i]->dir == &r->dirs[d] && atomic_load(&list[i]->online))
-                checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
-        char *path = mem_printf("%s/%s", r->dirs[d].path, checkpoint_kinds[kind].file);
-        struct fault f = {0};
-        enum err e = checkpoint_write(&cp, r->opt.fs, path, &f);
-        if (e) {
-            LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
-            result = e;
-        }
-        mem_free(path);
-        checkpoint_fini(&cp);
+    for (size_t i = 0; i < r->dir_count; i++) {
+        struct log_dir *d = &r->dirs[i];
+        if (!log_dir_is_online(d)) continue;
+        enum err e = write_checkpoint(d, kind, list, count);
+        if (e) result = e;
     }
     replicas_list_free(list, count);
     pthread_mutex_unlock(&r->checkpoint_lock);
