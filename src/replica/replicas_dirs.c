@@ -74,7 +74,8 @@ void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, cons
 
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 {
-    if (e && e != ERR_CLOSED && e != ERR_CORRUPT && !plog_error_passes(e)) replicas_dir_failed(d->r, d, e, what);
+    bool of_dir = e && e != ERR_CLOSED && e != ERR_CORRUPT && e != ERR_LOCKED && !plog_error_passes(e);
+    if (of_dir) replicas_dir_failed(d->r, d, e, what);
     return e;
 }
 
