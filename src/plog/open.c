@@ -394,6 +394,8 @@ static struct plog *plog_new(const struct plog_options *opt)
     pl->jitter_state = opt->jitter_seed;
     plog_reconfigure(pl, &opt->config);
     pl->events = opt->events;
+    pl->recovered_bytes = opt->recovered_bytes;
+    pl->cancel = opt->cancel;
     pl->fs = opt->fs;
     pl->clock = opt->clock;
     pl->dir = mem_strdup(opt->dir);
@@ -467,6 +469,8 @@ enum err plog_open(struct plog **out, const struct plog_options *opt, struct fau
         plog_abandon(pl);
         return e;
     }
+    pl->recovered_bytes = NULL;
+    pl->cancel = NULL;
     *out = pl;
     return OK;
 }

@@ -10,6 +10,7 @@
 #ifndef PLOG_PLOG_H
 #define PLOG_PLOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,6 +63,10 @@ struct plog_options {
     struct uuid topic_id;   /* written to partition.metadata when made; zero: take the file's */
     struct plog_config config;
     struct plog_events events;
+    /* For recovery, which can be long; both may be NULL, and are lent until plog_open() returns.  Raised by the bytes
+     * that have been read; true: give up with ERR_CLOSED, the log stays to be recovered another time. */
+    _Atomic int64_t *recovered_bytes;
+    const _Atomic bool *cancel;
 };
 
 /* Opens the log, cutting what an unclean stop left torn.  Worker.  Close with plog_close(). */

@@ -69,6 +69,8 @@ struct plog {
     uint32_t hint_next;
     struct hint hints[HINT_COUNT];
 
+    _Atomic int64_t *recovered_bytes; /* these two while it is opened */
+    const _Atomic bool *cancel;
     struct plog_config config;
     struct plog_events events;
     struct fs *fs;

@@ -16,6 +16,7 @@
 #include "plog/plog.h"
 
 struct log_dir;
+struct opening;
 
 struct partition {
     _Atomic uint32_t refs;
@@ -24,9 +25,11 @@ struct partition {
     int32_t index;
     struct log_dir *dir;
     struct workers *workers; /* for what the log asks to have done */
-    struct plog *pl;
-    _Atomic bool online;  /* false: the log failed, or the partition is being deleted */
-    _Atomic bool deleted; /* the latter */
+    struct plog *pl;         /* NULL until it is open */
+    struct opening *opening; /* replicas_opening.c: it is being opened; home loop */
+    _Atomic bool opened;     /* `pl` is there: it may be looked at, also when not online any more */
+    _Atomic bool online;     /* false: not open yet, the log failed, or the partition is being deleted */
+    _Atomic bool deleted;    /* the latter */
     _Atomic bool leads;
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int32_t isr_count;    /* in-sync replicas, this one included */

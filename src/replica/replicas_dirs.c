@@ -74,8 +74,7 @@ void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, cons
 
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 {
-    bool of_dir = e && e != ERR_CLOSED && e != ERR_CORRUPT && e != ERR_LOCKED && !plog_error_passes(e);
-    if (of_dir) replicas_dir_failed(d->r, d, e, what);
+    if (e && e != ERR_CLOSED && e != ERR_CORRUPT && !plog_error_passes(e)) replicas_dir_failed(d->r, d, e, what);
     return e;
 }
 
@@ -112,6 +111,7 @@ enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *pa
     meta_properties_init(&d->meta);
     checkpoint_init(&d->recovery_points);
     checkpoint_init(&d->log_starts);
+    checkpoint_init(&d->watermarks);
     enum err e = fs_mkdir_all(fs, path);
     if (e)
         return fault_set(f, e,
