@@ -299,7 +299,7 @@ static void on_first_metadata(void *arg)
     step_done(arg);
 }
 
-/* Done when it is in office and has told us of the cluster. */
+/* Done when it is in office, has told us of the cluster, and we have taken our roles. */
 static void start_controller(struct start *st)
 {
     struct broker *br = &st->run->br;
