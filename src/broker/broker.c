@@ -112,9 +112,12 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS),
         .start_checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS),
         .watermark_checkpoint_ms = config_i64(cfg, CFG_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS),
+        .reserve_bytes = config_i64(cfg, CFG_LOG_DIR_RESERVE_BYTES),
+        .resume_bytes = config_i64(cfg, CFG_LOG_DIR_RESUME_BYTES),
         .settings_of = broker_topic_settings,
         .settings_arg = br,
         .dir_failed = log_dir_failed,
+        .ask_again = log_dirs_ask_again,
         .dir_failed_arg = run,
     };
     return replicas_open(&br->replicas, &opt, f);

@@ -450,6 +450,7 @@ static void group_tell(struct group *g, struct plog *pl, enum err e, bool failed
         LOG_LIMITED(LOG_LEVEL_ERROR, "append_failed", "dir=%s end=%" PRId64 " error=%s", pl->dir, plog_end(pl),
                     err_name(e));
     if (failed) tell_failed(pl, e);
+    if (e == ERR_FULL && pl->events.full) pl->events.full(pl->events.arg);
     if (!e && g->bytes > 0 && pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
     if (work) pl->events.wants_work(pl->events.arg);
     group_complete(g, plog_start(pl));

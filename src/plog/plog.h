@@ -46,6 +46,9 @@ struct plog_events {
     void (*advanced)(void *arg, int64_t end);
     /* The directory failed (I/O error, read-only): nothing more is written.  Once. */
     void (*failed)(void *arg, enum err e);
+    /* A write failed since the disk is full; the log goes on.  By the thread that wrote, outside the lock; may be NULL.
+     */
+    void (*full)(void *arg);
     /* There is something for a worker to do: call plog_work() there.  Once until that has been called; by the thread
      * that wrote, outside the lock.  NULL: nobody listens; plog_retain() and plog_flush() do the part that matters. */
     void (*wants_work)(void *arg);

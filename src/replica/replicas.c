@@ -244,6 +244,8 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     mem_free(r->all);
     for (size_t i = 0; i < r->dir_count; i++) {
         struct log_dir *d = &r->dirs[i];
+        if (d->lock && log_dir_is_online(d)) replicas_reserve_drop(d);
+        pthread_mutex_destroy(&d->look_lock);
         file_unref(d->lock);
         meta_properties_fini(&d->meta);
         checkpoint_fini(&d->recovery_points);

@@ -53,11 +53,17 @@ struct replicas_options {
     int64_t checkpoint_ms;           /* log.flush.offset.checkpoint.interval.ms */
     int64_t start_checkpoint_ms;     /* log.flush.start.offset.checkpoint.interval.ms */
     int64_t watermark_checkpoint_ms; /* replica.high.watermark.checkpoint.interval.ms */
+    int64_t reserve_bytes;           /* log.dir.reserve.bytes, log.dir.resume.bytes; -1: by the disk's size */
+    int64_t resume_bytes;
     /* The settings of a topic that is about to be opened; may be called on workers. */
     void (*settings_of)(void *arg, struct str topic, struct topic_settings *out);
     void *settings_arg;
     /* The log directory number `dir` went offline while the broker runs, with all its partitions.  Home loop. */
     void (*dir_failed)(void *arg, size_t dir);
+    /* The controller is to be asked to say again what is to be here: logs that could not be made may be now.  Home
+     * loop.
+     */
+    void (*ask_again)(void *arg);
     void *dir_failed_arg;
 };
 

@@ -210,6 +210,7 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
     if (it->kerr)
         LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index,
                  kerr_name((int16_t)it->kerr));
+    r->unopened |= it->kerr == KERR_KAFKA_STORAGE_ERROR && log_dir_is_online(p->dir) && !p->pl;
     if (!it->is_known && keep && !r->stopping) {
         item_enter(ap, it, topic_partitions);
     } else if (!it->is_known && p->listed) {
