@@ -103,6 +103,8 @@ static enum err open_replicas(struct broker *br, const struct config *cfg, struc
         .home = broker_home(br),
         .grace = br->grace,
         .workers = br->workers,
+        /* The other half is for those who wait for a read. */
+        .flush_jobs_max = (unsigned)config_i64(cfg, CFG_BACKGROUND_THREADS) / 2,
         .dirs = dirs.items,
         .dir_count = dirs.count,
         .retention_check_ms = config_i64(cfg, CFG_LOG_RETENTION_CHECK_INTERVAL_MS),

@@ -35,6 +35,7 @@ struct plog_config {
     bool cleanup_delete, cleanup_compact;
     bool log_append_time; /* message.timestamp.type */
     int64_t flush_messages, flush_ms;
+    bool flush_group;             /* flush.mode=group: an append is acknowledged only when it is on the disk */
     int64_t file_delete_delay_ms; /* a deleted segment keeps its files, renamed .deleted, this long */
     int64_t producer_expiration_ms;
 };
@@ -47,8 +48,12 @@ struct plog_events {
     /* The directory failed (I/O error, read-only): nothing more is written.  Once. */
     void (*failed)(void *arg, enum err e);
     /* There is something for a worker to do: call plog_work() there.  Once until that has been called; by the thread
-     * that wrote, outside the lock.  NULL: nobody listens; plog_retain() and plog_flush() do the part that matters. */
+     * that wrote, outside the lock, before those appends' done.  NULL: nobody listens; plog_retain() and plog_flush()
+     * do the part that matters. */
     void (*wants_work)(void *arg);
+    /* A flush of the log's end is over.  OK: the recovery point has moved.  Else nothing became durable; after an error
+     * that passes (plog_flush()) another flush may be asked for.  On the worker that flushed, outside the lock. */
+    void (*flushed)(void *arg, enum err e);
 };
 
 struct plog_options {
@@ -83,8 +88,11 @@ struct uuid plog_topic_id(const struct plog *pl);
 /* First offset that readers may ask for; the published end (next offset to be read by others).  No lock. */
 int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
-/* First offset not known to be on disk. */
-int64_t plog_recovery_point(struct plog *pl);
+/* First offset not known to be on disk.  No lock. */
+int64_t plog_recovery_point(const struct plog *pl);
+/* Up to where this replica may promise what it holds: the end, or with flush.mode=group what is on the disk.  No lock.
+ */
+int64_t plog_safe_end(const struct plog *pl);
 /* First offset of the earliest transaction still open (or whose marker is not replicated), or the end.  Last stable
  * offset = min(this, high watermark). */
 int64_t plog_first_unstable(struct plog *pl);
@@ -120,6 +128,8 @@ struct append {
     int64_t base_offset, last_offset;
     int64_t log_append_time_ms; /* -1 with CreateTime */
     int64_t log_start;
+    bool must_flush; /* to be acknowledged only when plog_recovery_point() has passed last_offset: a flush has been
+                      * asked for (flush.messages, flush.mode) */
 
     /* the log's own */
     struct append *next;
@@ -171,13 +181,23 @@ MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch);
 
 /* ---- Upkeep, all worker */
 
-/* Writes everything published to the disk; then the recovery point is the end that was. */
+/* Writes everything published to the disk; then the recovery point is the end that was.  An error of the sync itself
+ * fails the log for good, whatever it is: the kernel has dropped what it could not write.  ERR_TOO_MANY and ERR_FULL
+ * before that pass: nothing is lost, and another flush may go well. */
 MUST_USE enum err plog_flush(struct plog *pl);
-/* True when flush.messages or flush.ms asks for plog_flush() now; with flush.messages an append may be acknowledged
- * only after it.  Any thread, no lock, cheap. */
-bool plog_flush_due(struct plog *pl, int64_t now_ms);
-/* What events.wants_work asks for: flushes segments that were closed. */
+/* True when flush.ms asks for a flush now.  Any thread, no lock, cheap. */
+bool plog_flush_due(const struct plog *pl, int64_t now_ms);
+/* Has events.wants_work called for a flush of everything that is published now.  Any thread, waits for nothing. */
+void plog_request_flush(struct plog *pl);
+/* What events.wants_work asks for: a flush, if one was requested or an append needs it, or of segments that were
+ * closed. What comes up meanwhile is asked for anew, so that one round at a time serves all that waited for it. */
 MUST_USE enum err plog_work(struct plog *pl);
+/* plog_work() in two halves, for who serves several logs: the first starts write-back (if there are `others`, else the
+ * second does both), the second waits for it.  With several logs begun, one commit of the file system's journal serves
+ * them all.  Every begin is finished by the same thread, which flushes no log that it has begun already. */
+struct plog_flush;
+MUST_USE struct plog_flush *plog_work_begin(struct plog *pl, bool others);
+MUST_USE enum err plog_work_finish(struct plog_flush *fl);
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The

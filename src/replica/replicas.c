@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "replica/flusher.h"
 #include "replica/replicas_internal.h"
 
 #define LOG_MODULE "replica"
@@ -89,6 +90,8 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     pthread_mutex_init(&r->lock, NULL);
     pthread_mutex_init(&r->checkpoint_lock, NULL);
     list_init(&r->doomed);
+    r->services.workers = opt->workers;
+    r->services.flusher = flusher_new(opt->workers, MAX(opt->flush_jobs_max, 1U));
     r->by_name = table_new(&(struct table_ops){name_key, retire, r});
     r->by_id = table_new(&(struct table_ops){id_key, retire, r});
     r->found = replicas_unclaimed_new();
@@ -120,7 +123,7 @@ void replicas_reconfigure(struct replicas *r, struct str topic, const struct top
     grace_release(r->opt.grace, old, mem_free);
     for (int32_t i = 0; i < t->capacity; i++) {
         struct partition *p = topic_partition(t, i);
-        if (p && p->pl) plog_reconfigure(p->pl, &settings->log);
+        if (p && p->pl) partition_reconfigure(p, &settings->log);
     }
 }
 
@@ -203,6 +206,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
 {
     if (!r) return;
     replicas_stop_upkeep(r);
+    atomic_store(&r->services.workers_gone, true);
     if (clean) close_cleanly(r, broker_epoch);
     table_each(r->by_name, free_topic, NULL);
     table_free(r->by_name);
@@ -219,6 +223,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
         mem_free(d->path);
     }
     mem_free(r->dirs);
+    flusher_free(r->services.flusher);
     pthread_mutex_destroy(&r->lock);
     pthread_mutex_destroy(&r->checkpoint_lock);
     mem_free(r);

@@ -46,6 +46,7 @@ struct replicas_options {
     struct loop *home;
     struct grace *grace;
     struct workers *workers;
+    unsigned flush_jobs_max; /* of the workers may be busy flushing; 0 is 1 */
     const char *const *dirs; /* log.dirs */
     size_t dir_count;
     int64_t retention_check_ms;      /* log.retention.check.interval.ms */

@@ -78,7 +78,7 @@ static void item_prepare(struct apply *ap, struct apply_item *it, const topic_st
     } else {
         const char *name = arena_str(&ap->arena, it->topic).data;
         p = replicas_claim(r, name, ps->partition_index);
-        if (!p) p = partition_new(name, ps->partition_index, replicas_choose_dir(r), r->opt.workers);
+        if (!p) p = partition_new(name, ps->partition_index, replicas_choose_dir(r), &r->services);
     }
     it->p = p;
     it->kerr = p->pl ? check_known(p, it) : KERR_NONE;

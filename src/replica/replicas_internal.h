@@ -41,7 +41,8 @@ struct replicas {
     struct replicas_options opt;
     struct log_dir *dirs;
     size_t dir_count;
-    unsigned threads;              /* that open and close logs */
+    unsigned threads; /* that open and close logs */
+    struct partition_services services;
     struct table *by_name, *by_id; /* struct topic_replicas */
     struct table *found;           /* struct found: loaded at start, not claimed by the controller yet */
     pthread_mutex_t lock;          /* guards all, all_count */

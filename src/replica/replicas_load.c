@@ -60,7 +60,7 @@ static void load_dir_entry(void *arg, const char *name, bool is_dir)
     if (ends_with(name, "-future") || ends_with(name, "-stray") || !parse_dir_name(name, &topic, &index)) return;
     struct load_item *it = mem_zalloc(1, sizeof *it);
     it->r = ld->r;
-    it->p = partition_new(topic, index, ld->dir, ld->r->opt.workers);
+    it->p = partition_new(topic, index, ld->dir, &ld->r->services);
     mem_free(topic);
     ld->items = mem_grow(ld->items, &ld->cap, ld->count + 1, sizeof(struct load_item *));
     ld->items[ld->count++] = it;

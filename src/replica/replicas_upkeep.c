@@ -53,7 +53,7 @@ static void retain_work(struct job *job)
     replicas_list_free(list, count);
 }
 
-/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk. */
+/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk; the flusher does several at a time. */
 static void flush_work(struct job *job)
 {
     struct chore *c = CONTAINER_OF(job, struct chore, job);
@@ -62,10 +62,7 @@ static void flush_work(struct job *job)
     int64_t now_ms = clock_wall_ms(c->r->opt.clock);
     for (size_t i = 0; i < count; i++) {
         struct partition *p = list[i];
-        if (!atomic_load(&p->online) || !plog_flush_due(p->pl, now_ms)) continue;
-        enum err e = plog_flush(p->pl);
-        if (e && e != ERR_CLOSED)
-            LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+        if (atomic_load(&p->online) && plog_flush_due(p->pl, now_ms)) plog_request_flush(p->pl);
     }
     replicas_list_free(list, count);
 }

@@ -223,6 +223,7 @@ static void fetch_wait(struct request *rq, struct fetch *f)
         struct fetch_part *part = &f->parts[i];
         if (!part->p) continue;
         part->waiter.wake = waiter_wake;
+        part->waiter.until_high_watermark = part->high_watermark + 1; /* an append alone shows nothing new */
         partition_wait(part->p, &part->waiter);
         if (partition_high_watermark(part->p) != part->high_watermark ||
             partition_check_leader(part->p, part->item->current_leader_epoch))
