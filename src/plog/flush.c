@@ -19,6 +19,7 @@ struct plog_flush {
     struct plog *pl;
     enum err e;
     bool with_active;           /* the log's end is flushed */
+    bool is_work;               /* plog_work_begin() */
     bool sync_failed;           /* the disk has refused: no later sync may be believed */
     struct segment **segments;  /* references, oldest first */
     size_t count, closed_count; /* the closed ones come first; the active one may follow */
@@ -246,19 +247,28 @@ void plog_request_flush(struct plog *pl)
     if (call) pl->events.wants_work(pl->events.arg);
 }
 
-struct plog_flush *plog_work_begin(struct plog *pl, bool others)
+struct plog_flush *plog_flush_begin(struct plog *pl, bool others)
 {
-    return round_begin(pl, FLUSH_WANTED, others);
+    return round_begin(pl, FLUSH_ALL, others);
 }
 
-enum err plog_work_finish(struct plog_flush *fl)
+struct plog_flush *plog_work_begin(struct plog *pl, bool others)
+{
+    struct plog_flush *fl = round_begin(pl, FLUSH_WANTED, others);
+    fl->is_work = true;
+    return fl;
+}
+
+enum err plog_flush_finish(struct plog_flush *fl)
 {
     struct plog *pl = fl->pl;
+    bool is_work = fl->is_work;
     enum err e = round_finish(fl);
+    if (!is_work) return e;
     pthread_mutex_lock(&pl->lock);
     /* Closed segments that came up meanwhile, the next append tells; who waits for a flush may be the last to append.
      */
-    bool again = pl->flush_wanted && !pl->failed && !pl->retired && pl->events.wants_work;
+    bool again = (pl->flush_wanted || pl->stalled) && !pl->failed && !pl->retired && pl->events.wants_work;
     pl->work_wanted = again;
     pthread_mutex_unlock(&pl->lock);
     if (again) pl->events.wants_work(pl->events.arg);
@@ -267,5 +277,6 @@ enum err plog_work_finish(struct plog_flush *fl)
 
 enum err plog_work(struct plog *pl)
 {
-    return plog_work_finish(plog_work_begin(pl, false));
+    plog_resume(pl);
+    return plog_flush_finish(plog_work_begin(pl, false));
 }

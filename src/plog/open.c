@@ -395,6 +395,7 @@ static struct plog *plog_new(const struct plog_options *opt)
     pl->jitter_state = opt->jitter_seed;
     plog_reconfigure(pl, &opt->config);
     pl->events = opt->events;
+    pl->files = opt->files;
     pl->fs = opt->fs;
     pl->clock = opt->clock;
     pl->dir = mem_strdup(opt->dir);

@@ -388,6 +388,7 @@ static bool group_publish(struct group *g, struct plog *pl)
         seg->size += (int64_t)a->size;
         seg->modified_ms = a->now_ms;
     }
+    segment_note_use(pl, seg);
     seg->unsynced = seg->indexes_unsynced = true;
     pl->size += g->bytes;
     producers_publish(pl->producers, g->end);
@@ -410,6 +411,19 @@ static void group_take_back(struct group *g, struct plog *pl)
     *g->last = pl->queue;
     pl->queue = NULL;
     pl->queue_tail = &pl->queue;
+}
+
+/* For want of a descriptor, which a worker can find: everything is as before the group was taken.  Under the lock. */
+static void group_put_back(struct group *g, struct plog *pl)
+{
+    producers_rollback(pl->producers);
+    *g->last = pl->queue;
+    if (!pl->queue) pl->queue_tail = g->last;
+    pl->queue = g->first;
+    g->first = NULL;
+    g->last = &g->first;
+    g->bytes = 0;
+    pl->stalled = true;
 }
 
 /* With the role, without the lock. */
@@ -453,7 +467,7 @@ static void group_mark_flushes(struct group *g, struct plog *pl)
 static bool work_is_due(struct plog *pl)
 {
     if (pl->work_wanted || !pl->events.wants_work) return false;
-    pl->work_wanted = pl->flush_wanted || has_closed_unsynced(pl);
+    pl->work_wanted = pl->flush_wanted || pl->stalled || has_closed_unsynced(pl);
     return pl->work_wanted;
 }
 
@@ -502,9 +516,14 @@ static void write_group(struct plog *pl)
     pthread_mutex_lock(&pl->lock);
     bool failed = e && !plog_error_passes(e) && !pl->failed, work = false;
     if (failed) pl->failed = e; /* before anybody else can write */
-    if (e) {
+    if (e == ERR_TOO_MANY && pl->files && pl->events.wants_work && !pl->resumed) {
+        group_put_back(&g, pl);
+        work = work_is_due(pl);
+        e = OK;
+    } else if (e) {
         group_take_back(&g, pl);
     } else {
+        pl->resumed = false;
         if (g.bytes > 0) after_publish(pl, group_publish(&g, pl));
         group_mark_flushes(&g, pl);
         work = work_is_due(pl);
@@ -523,9 +542,9 @@ static void write_group(struct plog *pl)
 /* Enters with lock and role, leaves without both, and with the queue empty or in somebody else's hands. */
 static void role_release(struct plog *pl)
 {
-    while (pl->queue && !pl->role_wanted) {
+    while (pl->queue && !pl->role_wanted && !pl->stalled) {
         write_group(pl);
-        if (pl->writing || !pl->queue || pl->role_wanted) {
+        if (pl->writing || !pl->queue || pl->role_wanted || pl->stalled) {
             pthread_mutex_unlock(&pl->lock);
             return;
         }
@@ -574,12 +593,29 @@ void plog_append(struct plog *pl, struct append *a)
     pthread_mutex_lock(&pl->lock);
     *pl->queue_tail = a;
     pl->queue_tail = &a->next;
-    if (pl->writing) {
+    if (pl->writing || pl->stalled) {
         pthread_mutex_unlock(&pl->lock);
         return;
     }
     pl->writing = true;
     role_release(pl);
+}
+
+void plog_resume(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    bool stalled = pl->stalled;
+    pthread_mutex_unlock(&pl->lock);
+    if (!stalled) return;
+    pl->files->make_room(pl->files->arg);
+    pthread_mutex_lock(&pl->lock);
+    pl->role_wanted++;
+    while (pl->writing) pthread_cond_wait(&pl->role_free, &pl->lock);
+    pl->role_wanted--;
+    pl->writing = true;
+    pl->stalled = false;
+    pl->resumed = true;
+    role_release(pl); /* writes the queue */
 }
 
 bool plog_error_passes(enum err e)
@@ -594,6 +630,7 @@ enum err plog_retire(struct plog *pl, const char *to)
     e = fs_rename(pl->fs, pl->dir, to);
     pthread_mutex_lock(&pl->lock);
     pl->retired = true;
+    pl->stalled = false;
     hints_clear(pl); /* what readers are about to open is not lent to the log */
     pthread_mutex_unlock(&pl->lock);
     exclusive_end(pl);

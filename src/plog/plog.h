@@ -56,6 +56,16 @@ struct plog_events {
     void (*flushed)(void *arg, enum err e);
 };
 
+/* What all logs of a broker share to keep their open files few.  A log asks for room when it has opened files past the
+ * limit; who gives it has logs close what they do not need, with plog_close_unused(). */
+struct plog_files {
+    size_t max;            /* fs_open_count() past which wants_room() is called */
+    _Atomic uint32_t turn; /* raised by who makes room: a segment notes in which turn it was used last */
+    void *arg;
+    void (*wants_room)(void *arg); /* any thread, with no lock held; waits for nothing */
+    void (*make_room)(void *arg);  /* worker, holding nothing of any log: closes files now */
+};
+
 struct plog_options {
     struct fs *fs;
     struct clock *clock;
@@ -67,6 +77,7 @@ struct plog_options {
     struct uuid topic_id;   /* written to partition.metadata when made; zero: take the file's */
     struct plog_config config;
     struct plog_events events;
+    struct plog_files *files; /* lent; NULL: no limit */
 };
 
 /* Opens the log, cutting what an unclean stop left torn.  Worker.  Close with plog_close(). */
@@ -192,12 +203,25 @@ void plog_request_flush(struct plog *pl);
 /* What events.wants_work asks for: a flush, if one was requested or an append needs it, or of segments that were
  * closed. What comes up meanwhile is asked for anew, so that one round at a time serves all that waited for it. */
 MUST_USE enum err plog_work(struct plog *pl);
-/* plog_work() in two halves, for who serves several logs: the first starts write-back (if there are `others`, else the
- * second does both), the second waits for it.  With several logs begun, one commit of the file system's journal serves
- * them all.  Every begin is finished by the same thread, which flushes no log that it has begun already. */
+/* plog_work() and plog_flush() in two halves, for who serves several logs: the first starts write-back (if there are
+ * `others`, else the second does both), the second waits for it.  With several logs begun, one commit of the file
+ * system's journal serves them all.  Every begin is finished by the same thread, which flushes no log that it has begun
+ * already. */
 struct plog_flush;
 MUST_USE struct plog_flush *plog_work_begin(struct plog *pl, bool others);
-MUST_USE enum err plog_work_finish(struct plog_flush *fl);
+MUST_USE struct plog_flush *plog_flush_begin(struct plog *pl, bool others);
+MUST_USE enum err plog_flush_finish(struct plog_flush *fl);
+/* Writes appends that could not be written for want of a descriptor; to be called before plog_work(), by who holds
+ * nothing of any log. */
+void plog_resume(struct plog *pl);
+
+/* The active segment has not been used in or after `turn`, and has files open.  Any thread. */
+bool plog_is_unused(struct plog *pl, uint32_t turn);
+enum plog_close_what { PLOG_CLOSE_OLD, PLOG_CLOSE_ACTIVE };
+/* Closes the files of segments that nobody uses now or used in or after `turn` (plog_files): of closed segments, or of
+ * the active one.  Segments that are not on the disk keep theirs: with the last descriptor goes the kernel's word that
+ * it could not write.  They are opened again when needed. */
+void plog_close_unused(struct plog *pl, enum plog_close_what what, uint32_t turn);
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The

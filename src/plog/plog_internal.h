@@ -40,6 +40,8 @@ struct plog {
     unsigned role_wanted; /* workers that wait for it */
     unsigned callers;     /* threads that run callbacks of what they wrote */
     bool work_wanted;     /* events.wants_work was called, plog_work() is not over */
+    bool stalled;         /* the queue waits for plog_resume() */
+    bool resumed;         /* which has made room: not being able to open a file is now an error */
     bool flush_wanted;    /* somebody waits for what has been published since the last flush began */
     bool rolled;          /* segments closed since the last flush of closed segments */
     bool parent_unsynced; /* the directory itself is new */
@@ -77,6 +79,7 @@ struct plog {
 
     struct plog_config config;
     struct plog_events events;
+    struct plog_files *files;
     struct fs *fs;
     struct clock *clock;
     char *dir;
@@ -105,6 +108,17 @@ MUST_USE enum err exclusive_begin(struct plog *pl);
 void exclusive_end(struct plog *pl);
 /* Waits for the last appender to be out of the log: it can be freed. */
 void exclusive_last(struct plog *pl);
+
+/* The segment is being used. */
+static inline void segment_note_use(const struct plog *pl, struct segment *seg)
+{
+    if (!pl->files) return;
+    uint32_t turn = atomic_load_explicit(&pl->files->turn, memory_order_relaxed);
+    if (atomic_load_explicit(&seg->used, memory_order_relaxed) != turn)
+        atomic_store_explicit(&seg->used, turn, memory_order_relaxed);
+}
+/* Files were opened: asks for room if they are too many now. */
+void plog_note_opened(struct plog *pl);
 
 /* Remembers that the directory failed and tells, once.  Returns `e`. */
 enum err plog_fail(struct plog *pl, enum err e);

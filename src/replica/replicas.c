@@ -90,6 +90,7 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     pthread_mutex_init(&r->lock, NULL);
     pthread_mutex_init(&r->checkpoint_lock, NULL);
     list_init(&r->doomed);
+    replicas_files_init(r);
     r->services.workers = opt->workers;
     r->services.flusher = flusher_new(opt->workers, MAX(opt->flush_jobs_max, 1U));
     r->by_name = table_new(&(struct table_ops){name_key, retire, r});
@@ -206,7 +207,6 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
 {
     if (!r) return;
     replicas_stop_upkeep(r);
-    atomic_store(&r->services.workers_gone, true);
     if (clean) close_cleanly(r, broker_epoch);
     table_each(r->by_name, free_topic, NULL);
     table_free(r->by_name);
@@ -226,5 +226,6 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     flusher_free(r->services.flusher);
     pthread_mutex_destroy(&r->lock);
     pthread_mutex_destroy(&r->checkpoint_lock);
+    pthread_mutex_destroy(&r->files_lock);
     mem_free(r);
 }

@@ -43,6 +43,11 @@ struct replicas {
     size_t dir_count;
     unsigned threads; /* that open and close logs */
     struct partition_services services;
+    struct plog_files files;    /* replicas_files.c */
+    pthread_mutex_t files_lock; /* one makes room at a time; the logs' locks come after it */
+    _Atomic bool room_wanted;
+    struct job room_job;
+    size_t room_at;                /* in the list of all, where the last one stopped */
     struct table *by_name, *by_id; /* struct topic_replicas */
     struct table *found;           /* struct found: loaded at start, not claimed by the controller yet */
     pthread_mutex_t lock;          /* guards all, all_count */
@@ -59,6 +64,9 @@ struct replicas {
 void replicas_add(struct replicas *r, struct partition *p);
 /* Out of the list of all; drops the list's reference. */
 void replicas_drop(struct replicas *r, struct partition *p);
+
+/* replicas_files.c */
+void replicas_files_init(struct replicas *r);
 
 /* replicas_dirs.c */
 /* Makes, locks and identifies one directory; `f` explains. */

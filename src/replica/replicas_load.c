@@ -108,6 +108,7 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
         .topic_id = origin->topic_id,
         .config = settings.log,
         .events = partition_events(p),
+        .files = &r->files,
     };
     struct plog *pl;
     enum err e = plog_open(&pl, &opt, f);

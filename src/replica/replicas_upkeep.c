@@ -217,6 +217,7 @@ void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms)
 void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
+    atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
     loop_timer_cancel(r->opt.home, &r->doomed_timer);
     struct list_node *n;

@@ -213,8 +213,8 @@ static void two_logs_are_begun_before_either_is_finished(void **state)
     append_one(&two);
     struct plog_flush *first = plog_work_begin(one.pl, true), *second = plog_work_begin(two.pl, true);
     append_one(&one); /* begun is no promise for what comes now */
-    assert_int_equal(plog_work_finish(first), OK);
-    assert_int_equal(plog_work_finish(second), OK);
+    assert_int_equal(plog_flush_finish(first), OK);
+    assert_int_equal(plog_flush_finish(second), OK);
     assert_int_equal(plog_recovery_point(one.pl), 1);
     assert_int_equal(plog_recovery_point(two.pl), 1);
     assert_int_equal(one.work_wanted, 2);
