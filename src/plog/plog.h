@@ -169,11 +169,12 @@ MUST_USE enum err plog_read(struct plog *pl, int64_t offset, int64_t below, size
 void plog_slice_release(struct plog_slice *s);
 
 /* Aborted transactions that overlap [from, to), for read_committed (KIP-98). `each` is called in order of first offset.
- * Reads files only of segments in which a transaction was aborted. */
+ * Reads files only of segments in which a transaction was aborted; ERR_AGAIN when `nowait` and that may wait: ask again
+ * on a worker.  `each` is not called when it fails. */
 struct aborted_txn {
     int64_t producer_id, first_offset, last_offset, last_stable_offset;
 };
-MUST_USE enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
+MUST_USE enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to, bool nowait,
                                     void (*each)(void *arg, const struct aborted_txn *txn), void *arg);
 
 /* The first record at or after `timestamp` below `below`: its offset, timestamp and leader epoch; *offset = -1 when

@@ -34,6 +34,9 @@ struct partition {
     struct partition_services *services;
     struct plog *pl;
     struct partition *flush_next; /* flusher.c */
+    int64_t retain_ms;            /* replicas_retention.c: when its upkeep is due; */
+    size_t retain_index;          /*   its place in the heap, from 1; 0: not in there */
+    bool retain_never;
     struct job closing;
     _Atomic bool online;  /* false: the log failed, or the partition is being deleted */
     _Atomic bool deleted; /* the latter */

@@ -48,6 +48,7 @@ void replicas_add(struct replicas *r, struct partition *p)
     r->all = mem_grow(r->all, &r->all_cap, r->all_count + 1, sizeof(struct partition *));
     p->all_index = r->all_count;
     p->listed = true;
+    atomic_fetch_or(&p->changed, (uint8_t)BIT(CHORE_RETENTION)); /* nobody has looked at it yet */
     r->all[r->all_count++] = partition_ref(p);
     pthread_mutex_unlock(&r->lock);
 }
@@ -61,6 +62,7 @@ void replicas_drop(struct replicas *r, struct partition *p)
     last->all_index = p->all_index;
     p->listed = false;
     pthread_mutex_unlock(&r->lock);
+    replicas_retention_forget(r, p);
     atomic_fetch_sub(&p->dir->partition_count, 1);
     partition_unref(p);
 }
@@ -91,6 +93,7 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     pthread_mutex_init(&r->checkpoint_lock, NULL);
     list_init(&r->doomed);
     replicas_files_init(r);
+    replicas_retention_init(r);
     r->services.workers = opt->workers;
     r->services.flusher = flusher_new(opt->workers, MAX(opt->flush_jobs_max, 1U));
     r->by_name = table_new(&(struct table_ops){name_key, retire, r});
@@ -212,6 +215,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     table_free(r->by_name);
     table_free(r->by_id);
     replicas_unclaimed_free(r->found);
+    replicas_retention_fini(r);
     for (size_t i = 0; i < r->all_count; i++) partition_unref(r->all[i]);
     mem_free(r->all);
     for (size_t i = 0; i < r->dir_count; i++) {

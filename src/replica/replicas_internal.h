@@ -35,6 +35,14 @@ struct doomed {
     int64_t due_us;
 };
 
+/* Upkeep of logs, by the time at which there may be something to do. */
+struct retention {
+    pthread_mutex_t lock;    /* guards the heap; nothing else is taken while it is held */
+    struct partition **heap; /* references; the first is due first */
+    size_t count, cap;
+    int64_t check_us; /* when logs in which something changed are looked at, clock_mono_us() */
+};
+
 enum chore_kind { CHORE_RETENTION, CHORE_FLUSH, CHORE_CHECKPOINT, CHORE_STARTS, CHORE_WATERMARKS, CHORE_COUNT };
 
 struct replicas {
@@ -54,6 +62,7 @@ struct replicas {
     struct partition **all;
     size_t all_count, all_cap;
     struct chore chores[CHORE_COUNT];
+    struct retention retention;
     pthread_mutex_t checkpoint_lock; /* one writer of checkpoint files at a time; `lock` is taken while it is held */
     struct list doomed;              /* by due time */
     struct timer doomed_timer;
@@ -90,6 +99,16 @@ struct partition *replicas_claim(struct replicas *r, const char *topic, int32_t 
 void replicas_unclaim(struct replicas *r, struct partition *p);
 struct table *replicas_unclaimed_new(void);
 void replicas_unclaimed_free(struct table *found);
+
+/* replicas_retention.c */
+void replicas_retention_init(struct replicas *r);
+void replicas_retention_fini(struct replicas *r);
+/* Takes the partition out for good. */
+void replicas_retention_forget(struct replicas *r, struct partition *p);
+/* Does what is due.  Worker. */
+void replicas_retention_work(struct replicas *r);
+/* Wall clock when the next log is due; INT64_MAX: none. */
+int64_t replicas_retention_next_ms(struct replicas *r);
 
 /* replicas_upkeep.c */
 void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms);
