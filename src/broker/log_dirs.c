@@ -65,3 +65,8 @@ void log_dir_failed(void *arg, size_t dir)
     }
     tell(run);
 }
+
+void log_dirs_ask_again(void *run)
+{
+    tell(run);
+}

@@ -37,8 +37,8 @@ MUST_USE enum err txnindex_truncate(struct txnindex *ti, int64_t offset);
 MUST_USE enum err txnindex_check(struct txnindex *ti, int64_t base_offset);
 
 /* Calls `each` for the transactions that overlap [from, below).  *complete: an entry's last stable offset reaches
- * `below`, so the next segments' indexes need not be asked. */
-MUST_USE enum err txnindex_find(struct txnindex *ti, int64_t from, int64_t below,
+ * `below`, so the next segments' indexes need not be asked.  ERR_AGAIN with `nowait`: not in the page cache. */
+MUST_USE enum err txnindex_find(struct txnindex *ti, int64_t from, int64_t below, bool nowait,
                                 void (*each)(void *arg, const struct aborted_txn *txn), void *arg, bool *complete);
 
 #endif

@@ -121,7 +121,7 @@ static struct partition *partition_of_item(struct apply *ap, const struct apply_
     if (p && p->opening) return partition_ref(p);
     p = replicas_claim(r, name, it->state->partition_index);
     if (p) return p;
-    p = partition_new(name, it->state->partition_index, dir_of_item(r, it), r->opt.workers);
+    p = partition_new(name, it->state->partition_index, dir_of_item(r, it), &r->services);
     p->topic_id = it->topic_id;
     return p;
 }
@@ -139,7 +139,7 @@ static void item_prepare(struct apply *ap, struct apply_item *it, const topic_st
         item_defer(it, ts);
     else if (it->p->pl)
         it->kerr = check_known(it->p, it);
-    else if (it->p->listed || !log_dir_is_online(it->p->dir)) /* found at start, but it could not be opened */
+    else if ((it->p->found && !it->is_known) || !log_dir_is_online(it->p->dir)) /* it has just been tried */
         it->kerr = KERR_KAFKA_STORAGE_ERROR;
     it->new_epoch = ps->leader_epoch != atomic_load(&it->p->leader_epoch);
 }
@@ -172,16 +172,18 @@ static void item_open(struct apply *ap, struct apply_item *it)
 {
     struct fault f = {0};
     if (!it->p->pl) {
-        /* What is loaded at start has its log: this one is new, and the checkpoints of then may still tell of a
-         * deleted topic of the same name. */
-        const struct log_origin fresh = {.topic_id = it->topic_id};
-        enum err e = replicas_open_log(ap->r, it->p, &fresh, NULL, &f);
+        /* Of a new one the checkpoints do not tell, but maybe of a deleted topic of the same name. */
+        struct log_origin origin = {.recovery_point = 0};
+        if (it->p->found) origin = replicas_loaded_origin(it->p);
+        origin.topic_id = it->topic_id;
+        enum err e = replicas_open_log(ap->r, it->p, &origin, NULL, &f);
         if (e) {
             LOG_ERROR("log_open_failed", "topic=%s partition=%d reason=\"%s\"", it->p->topic, it->p->index, f.text);
             replicas_dir_check(it->p->dir, e, "open");
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
             return;
         }
+        if (it->p->found && !it->p->dir->clean) atomic_fetch_sub(&it->p->dir->unrecovered, 1);
     }
     if (it->leads && it->new_epoch) it->kerr = replicas_begin_epoch(it->p, it->state->leader_epoch);
 }
@@ -241,7 +243,7 @@ void replicas_enter(struct replicas *r, struct partition *p, struct str topic, s
     if (!p->listed) replicas_add(r, p);
     t->count++;
     atomic_store_explicit(&t->parts[p->index], p, memory_order_release);
-    if (p->pl) plog_reconfigure(p->pl, &topic_settings(t)->log); /* they may have changed while it was opened */
+    if (p->pl) partition_reconfigure(p, &topic_settings(t)->log); /* they may have changed while it was opened */
 }
 
 static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
@@ -252,6 +254,7 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
     if (it->kerr)
         LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index,
                  kerr_name((int16_t)it->kerr));
+    r->unopened |= it->kerr == KERR_KAFKA_STORAGE_ERROR && log_dir_is_online(p->dir) && !p->pl && !it->deferred;
     if (it->deferred) {
         partition_unref(it->p);
     } else if (!it->is_known && keep && !r->stopping) {
@@ -385,7 +388,7 @@ static enum err stop_retire(struct replicas *r, struct stop_item *it)
         char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index);
         e = fs_rename(r->opt.fs, path, it->doomed_path);
         mem_free(path);
-        if (!e && !p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
+        if (!e && p->found && !p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
     }
     return e == ERR_NOT_FOUND ? OK : e;
 }

@@ -74,7 +74,9 @@ void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, cons
 
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 {
-    if (e && e != ERR_CLOSED && e != ERR_CORRUPT && !plog_error_passes(e)) replicas_dir_failed(d->r, d, e, what);
+    bool of_dir = e && e != ERR_CLOSED && e != ERR_CORRUPT && e != ERR_LOCKED && !plog_error_passes(e);
+    if (of_dir) replicas_dir_failed(d->r, d, e, what);
+    if (e == ERR_FULL) replicas_dir_full(d);
     return e;
 }
 
@@ -88,14 +90,18 @@ void partition_failed(struct partition *p, enum err e, const char *what)
 
 /* ---- Choosing */
 
-/* The one with the fewest partitions, as in Kafka; it counts at once, so that the next one sees it. */
+/* The one with the fewest partitions, as in Kafka, of those that are not full; it counts at once, so that the next one
+ * sees it. */
 struct log_dir *replicas_choose_dir(struct replicas *r)
 {
     struct log_dir *best = NULL;
     for (size_t i = 0; i < r->dir_count; i++) {
         struct log_dir *d = &r->dirs[i];
         if (!log_dir_is_online(d)) continue;
-        if (!best || atomic_load(&d->partition_count) < atomic_load(&best->partition_count)) best = d;
+        bool fuller = best && atomic_load(&d->full) && !atomic_load(&best->full);
+        bool roomier = best && !atomic_load(&d->full) && atomic_load(&best->full);
+        bool fewer = best && atomic_load(&d->partition_count) < atomic_load(&best->partition_count);
+        if (!best || roomier || (fewer && !fuller)) best = d;
     }
     if (best) atomic_fetch_add(&best->partition_count, 1);
     return best;
@@ -108,6 +114,8 @@ enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *pa
     struct fs *fs = r->opt.fs;
     d->r = r;
     d->path = mem_strdup(path);
+    ASSERT(pthread_mutex_init(&d->look_lock, NULL) == 0);
+    atomic_init(&d->look_bytes, INT64_MAX);
     meta_properties_init(&d->meta);
     checkpoint_init(&d->recovery_points);
     checkpoint_init(&d->log_starts);
@@ -128,6 +136,7 @@ enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *pa
     if (e)
         return fault_set(f, e, "The log directory %s cannot be written: %s. Check its permissions and free space.",
                          path, err_text(e));
+    replicas_reserve_drop(d); /* what starts may need the room */
     file = mem_printf("%s/" META_PROPERTIES, path);
     e = meta_properties_read(&d->meta, fs, file, f);
     mem_free(file);

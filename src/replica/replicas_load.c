@@ -37,7 +37,8 @@ static void load_dir_entry(void *arg, const char *name, bool is_dir)
     int32_t index;
     if (ends_with(name, "-future") || ends_with(name, "-stray") || !replicas_parse_dir_name(name, &topic, &index))
         return;
-    struct partition *p = partition_new(topic, index, ld->dir, ld->r->opt.workers);
+    struct partition *p = partition_new(topic, index, ld->dir, &ld->r->services);
+    p->found = true;
     mem_free(topic);
     ld->items = mem_grow(ld->items, &ld->cap, ld->count + 1, sizeof(struct opening *));
     ld->items[ld->count++] = replicas_opening_new(ld->r, p);
@@ -95,6 +96,7 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
         .events = partition_events(p),
         .recovered_bytes = op ? &op->bytes_read : NULL,
         .cancel = op ? &op->cancel : NULL,
+        .files = &r->files,
     };
     struct plog *pl;
     enum err e = plog_open(&pl, &opt, f);

@@ -34,6 +34,15 @@ void replicas_opening_free(struct opening *op)
     mem_free(op);
 }
 
+struct log_origin replicas_loaded_origin(const struct partition *p)
+{
+    return (struct log_origin){
+        .recovery_point = checkpoint_get(&p->dir->recovery_points, str_of(p->topic), p->index, 0),
+        .log_start = checkpoint_get(&p->dir->log_starts, str_of(p->topic), p->index, 0),
+        .clean = p->dir->clean,
+    };
+}
+
 void replicas_opening_work(struct job *job)
 {
     struct opening *op = CONTAINER_OF(job, struct opening, job);
@@ -42,11 +51,7 @@ void replicas_opening_work(struct job *job)
         op->e = ERR_CLOSED;
         return;
     }
-    const struct log_origin origin = {
-        .recovery_point = checkpoint_get(&p->dir->recovery_points, str_of(p->topic), p->index, 0),
-        .log_start = checkpoint_get(&p->dir->log_starts, str_of(p->topic), p->index, 0),
-        .clean = p->dir->clean,
-    };
+    const struct log_origin origin = replicas_loaded_origin(p);
     op->e = replicas_open_log(op->r, p, &origin, op, &op->fault);
     if (!op->e && !p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
 }
