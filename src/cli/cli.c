@@ -39,7 +39,23 @@ static const struct command commands[] = {
      "      --deep              also each record, but not what is in it\n"
      "      --decode WHAT       what the records are: offsets (as in __consumer_offsets), transactions (as in\n"
      "                          __transaction_state) or none; by default the directory's name tells\n"
-     "      --json              one JSON object a line\n",
+     "      --json              one JSON object a line\n"
+     "\n"
+     "  verify [--deep] [--notes] [--json] DIR...\n"
+     "                          reads partitions, or all partitions of a log directory, from end to end and says what\n"
+     "                          is wrong and what to do.  Changes nothing; of a running broker's directory it looks "
+     "at\n"
+     "                          what does not change.  Status 0: sound, 1: not, 2: could not look\n"
+     "      --deep              also decompresses and walks every record\n"
+     "      --notes             also tells of leftovers that the next start removes\n"
+     "\n"
+     "  repair [--dry-run] [--allow-loss] DIR...\n"
+     "                          mends what verify finds: makes indexes, snapshots and checkpoints anew, cuts torn "
+     "ends\n"
+     "                          off and keeps the cut bytes in a file beside them.  Only while no broker runs there.\n"
+     "                          Status 0: sound now, 1: something remains, 2: refused\n"
+     "      --dry-run           only says what would be done\n"
+     "      --allow-loss        cuts the log also where whole records stand behind the damage\n",
      cli_log},
     {"kafka-dump-log", "--files FILE[,FILE]... [OPTION]...", "`log dump` with the flags and lines of Kafka's tool",
      "Prints .log, .index, .timeindex, .txnindex and .snapshot files as kafka-dump-log.sh of Kafka 3.9 does.\n"

@@ -165,8 +165,9 @@ void kafka_print_decoded(struct kafka_dump *d, const struct record *rec, const c
     else if (e == ERR_NOT_FOUND)
         printf("%skey: unknown::version=%d", lead, cr.type);
     else if (e || cr.value_err)
-        printf("%skey: Error at offset %" PRId64 ", skipping. The %s is %s.", lead, rec->offset, e ? "key" : "value",
-               err_text(e ? e : cr.value_err));
+        printf("%skey: Error at offset %" PRId64 ", skipping. Could not read record with version %d from %s's buffer "
+               "due to: %s.",
+               lead, rec->offset, cr.type, e ? "key" : "value", err_text(e ? e : cr.value_err));
     else if (offsets)
         print_offsets_record(&cr, lead);
     else

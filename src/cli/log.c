@@ -10,6 +10,8 @@ static const struct {
     int (*run)(int argc, char **argv);
 } subcommands[] = {
     {"dump", log_dump},
+    {"verify", log_verify},
+    {"repair", log_repair},
 };
 
 int cli_log(int argc, char **argv)

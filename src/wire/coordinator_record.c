@@ -71,6 +71,7 @@ enum err coordinator_record_decode(struct coordinator_record *out, enum coordina
                                    struct bytes value, struct arena *a)
 {
     struct coordinator_record rec = {.value_err = OK};
+    *out = (struct coordinator_record){.type = -1};
     if (!key.data || !wire_prefix_peek(key, &rec.type)) return ERR_TRUNCATED;
     out->type = rec.type;
     const struct kind *kind = kind_find(log, rec.type);

@@ -20,8 +20,10 @@ struct coordinator_record {
     enum err value_err; /* why the value of a good key cannot be read */
 };
 
-/* ERR_NOT_FOUND: no kind of record that is known has this key's type, which is set.  ERR_TRUNCATED, ERR_CORRUPT,
- * ERR_TOO_BIG: the key cannot be read.  Slices of the result point into `key` and `value`. */
+/* ERR_NOT_FOUND: no kind of record that is known has this key's type.  ERR_TRUNCATED, ERR_CORRUPT,
+ *
+ * ERR_TOO_BIG: the key cannot be read.  The type is set all the same, -1 where there is none.  Slices of the result
+ * point into `key` and `value`. */
 MUST_USE enum err coordinator_record_decode(struct coordinator_record *out, enum coordinator_log log, struct bytes key,
                                             struct bytes value, struct arena *a);
 
