@@ -12,6 +12,7 @@
 #include "cli/log_check.h"
 #include "cli/log_internal.h"
 #include "os/clock.h"
+#include "plog/epochs.h"
 #include "plog/plog.h"
 #include "plog/segment.h"
 
@@ -144,6 +145,18 @@ static void told_of_failure(void *arg, enum err e)
     (void)e; /* plog_close() returns it too */
 }
 
+/* Opening passes over what contradicts the rest of leader-epoch-checkpoint; without the file it asks the batches. */
+static enum err remove_bad_epochs(struct repair *r, const struct partition_view *p, const struct finding_list *found)
+{
+    bool bad = false;
+    for (size_t i = 0; i < found->count; i++) bad |= found->items[i].kind == VERIFY_EPOCHS_FILE;
+    if (!bad) return OK;
+    char *path = mem_printf("%s/" LEADER_EPOCHS, p->path);
+    enum err e = fs_unlink(r->fs, path);
+    mem_free(path);
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
 static enum err recover(struct repair *r, const struct partition_view *p, struct fault *f)
 {
     const struct plog_options opt = {
@@ -195,7 +208,8 @@ static const struct kept_finding *beyond_repair(const struct partition_check *ch
 {
     for (size_t i = 0; i < check->found.count; i++) {
         enum verify_kind kind = check->found.items[i].kind;
-        if (kind == VERIFY_OLD_FORMAT || kind == VERIFY_UNREADABLE || kind == VERIFY_METADATA)
+        if (kind == VERIFY_OLD_FORMAT || kind == VERIFY_UNREADABLE || kind == VERIFY_METADATA ||
+            kind == VERIFY_EPOCH_FALLS)
             return &check->found.items[i];
     }
     return NULL;
@@ -205,8 +219,7 @@ static bool only_recovery_helps(const struct partition_check *check)
 {
     for (size_t i = 0; i < check->found.count; i++) {
         enum verify_kind kind = check->found.items[i].kind;
-        if (verify_kind_level(kind) == VERIFY_DAMAGE && kind != VERIFY_EPOCH_FALLS && kind != VERIFY_BAD_RECORDS)
-            return true;
+        if (verify_kind_level(kind) == VERIFY_DAMAGE && kind != VERIFY_BAD_RECORDS) return true;
     }
     return false;
 }
@@ -264,6 +277,10 @@ static void repair_one(struct repair *r, const struct partition_view *p, struct 
     }
     enum err e = check->result.cut_base >= 0 ? put_all_aside(r, p, &check->result) : OK;
     if (e) fault_set(&f, e, "What would be cut off cannot be put aside: %s.", err_text(e));
+    if (!e) {
+        e = remove_bad_epochs(r, p, &check->found);
+        if (e) fault_set(&f, e, "%s/" LEADER_EPOCHS " cannot be removed: %s.", p->path, err_text(e));
+    }
     if (!e) e = recover(r, p, &f);
     if (e) {
         fprintf(stderr, "barnabas: %s\n", f.text);

@@ -222,7 +222,7 @@ static int64_t pass_unreadable(struct verify *v, const char *path, struct file *
         verify_found(v, VERIFY_BAD_BATCH, path, pos, "%s; the next sound batch stands at position %" PRId64, what,
                      go_on);
     cut_here(v, pos, !tail);
-    v->broken = true;
+    v->broken = v->offsets.wrong = v->times.wrong = true; /* they may well be right, of what cannot be read any more */
     return go_on < 0 ? size : go_on;
 }
 

@@ -296,9 +296,9 @@ void verify_state_end(struct verify *v)
         mem_free(path);
     }
     const struct epoch_entry *latest = v->epochs.count ? &v->epochs.entries[v->epochs.count - 1] : NULL;
-    if (!v->opt->live && !v->broken && latest && latest->start_offset > MAX(v->next, v->opt->log_start) &&
-        !v->epochs_told)
-        verify_found(v, VERIFY_EPOCHS_FILE, v->epochs_path, -1,
+    bool behind = latest && latest->start_offset > MAX(v->next, v->opt->log_start);
+    if (!v->opt->live && !v->broken && behind && !v->epochs_told)
+        verify_found(v, VERIFY_LEFTOVER, v->epochs_path, -1,
                      "leader epoch %d begins at offset %" PRId64 ", but the log ends at %" PRId64, latest->epoch,
                      latest->start_offset, v->next);
     producers_fini(&v->producers);
