@@ -207,6 +207,7 @@ static int64_t record_timestamp(const struct batch_info *b, const struct clean_r
 static void kept_begin(struct clean_tools *t, int32_t count)
 {
     size_t size = ((size_t)count + 7) / 8;
+    if (size == 0) return;
     if (size > t->kept_cap) {
         mem_free(t->kept);
         t->kept = mem_alloc(size);

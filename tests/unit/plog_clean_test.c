@@ -569,10 +569,18 @@ static void a_cleaned_log_opens_as_it_was(void **state)
         struct world w;
         struct cleaner cl;
         begin(&w, &cl);
-        for (int i = 0; i < 200; i++) append_kv(&w, i % 3 ? "a" : "b", "a value of some length");
+        for (int i = 0; i < 200; i++) {
+            w.clock.now_ms++;
+            append_kv(&w, i % 3 ? "a" : i % 2 ? "b" : "c", "a value of some length");
+        }
+        int64_t last_ms = w.clock.now_ms, offset, found_ms;
+        int32_t epoch;
         roll(&w);
         append_kv(&w, "c", "1");
+        w.opt.config.index_interval_bytes = 4096;
+        plog_reconfigure(w.pl, &w.opt.config);
         clean_ok(&w, &cl);
+        assert_int_equal(size_of_file(&w, "00000000000000000000.timeindex"), 12); /* it ends with the last batch */
         char *before = view_text(&w, false), *after;
         if (unclean) {
             w.opt.recovery_point = 0;
@@ -584,6 +592,8 @@ static void a_cleaned_log_opens_as_it_was(void **state)
         after = view_text(&w, false);
         assert_string_equal(before, after);
         assert_int_equal(plog_end(w.pl), 201);
+        assert_int_equal(plog_find_time(w.pl, last_ms, 201, &offset, &found_ms, &epoch), OK);
+        assert_int_equal(offset, 199);
         mem_free(before);
         mem_free(after);
         world_fini(&w);
