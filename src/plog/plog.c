@@ -458,6 +458,7 @@ static void group_tell(struct group *g, struct plog *pl, enum err e, bool failed
         LOG_LIMITED(LOG_LEVEL_ERROR, "append_failed", "dir=%s end=%" PRId64 " error=%s", pl->dir, plog_end(pl),
                     err_name(e));
     if (failed) tell_failed(pl, e);
+    if (e == ERR_FULL && pl->events.full) pl->events.full(pl->events.arg);
     if (!e && g->bytes > 0 && pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
     if (work) pl->events.wants_work(pl->events.arg);
     group_complete(g, plog_start(pl));
@@ -598,16 +599,15 @@ void plog_append(struct plog *pl, struct append *a)
     role_release(pl);
 }
 
-bool plog_error_passes(enum err e)
-{
-    return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
-}
-
 enum err plog_retire(struct plog *pl, const char *to)
 {
     enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     e = fs_rename(pl->fs, pl->dir, to);
+    if (e && e != ERR_NOT_FOUND) { /* it is where it was, and may be retired again */
+        exclusive_end(pl);
+        return e;
+    }
     pthread_mutex_lock(&pl->lock);
     pl->retired = true;
     hints_clear(pl); /* what readers are about to open is not lent to the log */

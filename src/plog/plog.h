@@ -48,6 +48,9 @@ struct plog_events {
     void (*advanced)(void *arg, int64_t end);
     /* The directory failed (I/O error, read-only): nothing more is written.  Once. */
     void (*failed)(void *arg, enum err e);
+    /* A write failed since the disk is full; the log goes on.  By the thread that wrote, outside the lock; may be NULL.
+     */
+    void (*full)(void *arg);
     /* There is something for a worker to do: call plog_work() there.  Once until that has been called; by the thread
      * that wrote, outside the lock.  NULL: nobody listens; plog_retain() and plog_flush() do the part that matters. */
     void (*wants_work)(void *arg);
@@ -76,8 +79,15 @@ void plog_abandon(struct plog *pl);
 
 /* Renames the directory to `to`, from where it will be removed.  A topic of the same name may be made at once; so from
  * now on nothing is done by the log's own paths: appends get NOT_LEADER_OR_FOLLOWER, upkeep ERR_CLOSED, and reads go on
- * in files that are open.  Whatever was in progress is over when this returns, also when it fails.  Worker. */
+ * in files that are open.  Whatever was in progress is over when this returns.  When it fails nothing has changed, but
+ * for ERR_NOT_FOUND: the directory was gone already.  Worker. */
 MUST_USE enum err plog_retire(struct plog *pl, const char *to);
+
+/* Whether the log can go on after a failure of this kind, a full disk say; else the directory has failed. */
+static inline bool plog_error_passes(enum err e)
+{
+    return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
+}
 
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 

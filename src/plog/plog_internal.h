@@ -114,8 +114,6 @@ void exclusive_last(struct plog *pl);
 
 /* Remembers that the directory failed and tells, once.  Returns `e`. */
 enum err plog_fail(struct plog *pl, enum err e);
-/* Whether the log can go on after a write that failed so, once what was half-written is cut off. */
-bool plog_error_passes(enum err e);
 
 /* Worker, without the writer role.  Opens log and indexes of a segment on which the caller holds a reference. */
 MUST_USE enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation);

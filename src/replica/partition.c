@@ -70,8 +70,12 @@ static void on_advanced(void *arg, int64_t end)
 
 static void on_failed(void *arg, enum err e)
 {
-    (void)e;
-    partition_set_offline(arg);
+    partition_failed(arg, e, "write");
+}
+
+static void on_full(void *arg)
+{
+    partition_failed(arg, ERR_FULL, "write");
 }
 
 /* Made for each time: the log may ask again before the job that answers the last time is put away. */
@@ -107,7 +111,8 @@ static void on_wants_work(void *arg)
 
 struct plog_events partition_events(struct partition *p)
 {
-    return (struct plog_events){.arg = p, .advanced = on_advanced, .failed = on_failed, .wants_work = on_wants_work};
+    return (struct plog_events){
+        .arg = p, .advanced = on_advanced, .failed = on_failed, .full = on_full, .wants_work = on_wants_work};
 }
 
 void partition_give_log(struct partition *p, struct plog *pl)
