@@ -74,7 +74,9 @@ void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, cons
 
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 {
-    bool of_dir = e && e != ERR_CLOSED && e != ERR_CORRUPT && e != ERR_LOCKED && !plog_error_passes(e);
+    bool of_content = e == ERR_CORRUPT || e == ERR_UNSUPPORTED || e == ERR_VERSION;
+    bool of_name = e == ERR_LOCKED || e == ERR_EXISTS;
+    bool of_dir = e && e != ERR_CLOSED && !of_content && !of_name && !plog_error_passes(e);
     if (of_dir) replicas_dir_failed(d->r, d, e, what);
     if (e == ERR_FULL) replicas_dir_full(d);
     return e;

@@ -63,7 +63,7 @@ void replicas_opening_failed(const struct opening *op)
         "topic=%s partition=%d dir=%s error=%s reason=\"%s\" notice=\"the partition stays out of service until the "
         "next start\"",
         op->p->topic, op->p->index, op->p->dir->path, err_name(op->e), op->fault.text);
-    if (op->e != ERR_UNSUPPORTED) replicas_dir_check(op->p->dir, op->e, "open"); /* content is one log's alone */
+    replicas_dir_check(op->p->dir, op->e, "open");
 }
 
 /* ---- Into service */
