@@ -1,4 +1,6 @@
-/* lookup.c: finding records by time, and the aborted transactions of a range.  Workers, but for the latter. */
+/* lookup.c: finding records by time, and the aborted transactions of a range.  Workers, but for the latter with
+ * `nowait`.
+ */
 #include "plog/plog_internal.h"
 
 #include <stdlib.h>
@@ -226,7 +228,7 @@ static int aborted_compare(const void *a, const void *b)
 }
 
 /* The transaction index of the segment after `*next_base`, opened if need be; none: path is NULL. */
-static enum err txns_from(struct plog *pl, int64_t from, struct segment **seg, struct txnindex *txns,
+static enum err txns_from(struct plog *pl, int64_t from, bool nowait, struct segment **seg, struct txnindex *txns,
                           int64_t *next_base)
 {
     pthread_mutex_lock(&pl->lock);
@@ -238,6 +240,7 @@ static enum err txns_from(struct plog *pl, int64_t from, struct segment **seg, s
     if (*seg) *next_base = (*seg)->base_offset + 1;
     pthread_mutex_unlock(&pl->lock);
     if (!to_open) return OK;
+    if (nowait) return ERR_AGAIN;
 
     enum err e = exclusive_begin(pl);
     if (e) return e;
@@ -255,7 +258,7 @@ static enum err txns_from(struct plog *pl, int64_t from, struct segment **seg, s
     return e;
 }
 
-enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
+enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to, bool nowait,
                            void (*each)(void *arg, const struct aborted_txn *txn), void *arg)
 {
     struct aborted_list list = {0};
@@ -267,8 +270,8 @@ enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
     while (!e && !complete) {
         struct segment *seg;
         struct txnindex txns;
-        e = txns_from(pl, next, &seg, &txns, &next);
-        if (!e && seg && txns.path) e = txnindex_find(&txns, from, to, aborted_list_add, &list, &complete);
+        e = txns_from(pl, next, nowait, &seg, &txns, &next);
+        if (!e && seg && txns.path) e = txnindex_find(&txns, from, to, nowait, aborted_list_add, &list, &complete);
         segment_unref(seg);
         if (!seg) break;
     }

@@ -42,8 +42,8 @@ typedef bool (*txnindex_each_fn)(void *arg, const struct aborted_txn *txn, int64
 MUST_USE enum err txnindex_walk(struct file *file, int64_t size, txnindex_each_fn each, void *arg);
 
 /* Calls `each` for the transactions that overlap [from, below).  *complete: an entry's last stable offset reaches
- * `below`, so the next segments' indexes need not be asked. */
-MUST_USE enum err txnindex_find(struct txnindex *ti, int64_t from, int64_t below,
+ * `below`, so the next segments' indexes need not be asked.  ERR_AGAIN with `nowait`: not in the page cache. */
+MUST_USE enum err txnindex_find(struct txnindex *ti, int64_t from, int64_t below, bool nowait,
                                 void (*each)(void *arg, const struct aborted_txn *txn), void *arg, bool *complete);
 
 #endif

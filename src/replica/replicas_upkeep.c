@@ -5,6 +5,8 @@
 #define LOG_MODULE "replica"
 #include "base/log.h"
 
+enum { RETAIN_GAP_MS = 100 }; /* logs that are due one after the other are done together */
+
 static void doomed_arm(struct replicas *r);
 
 /* ---- Chores */
@@ -30,30 +32,43 @@ static void chore_done(struct job *job)
     chore_arm(c);
 }
 
+void replicas_retain_now(struct replicas *r)
+{
+    struct chore *c = &r->chores[CHORE_RETENTION];
+    if (r->stopping || c->running || !c->r) return;
+    r->retention.check_us = 0; /* a worker's, while it runs */
+    loop_timer_set(r->opt.home, &c->timer, loop_now_us(r->opt.home));
+}
+
 static enum chore_kind kind_of(const struct chore *c)
 {
     return (enum chore_kind)(c - c->r->chores);
 }
 
-/* Retention: idle segments roll, old ones go. */
 static void retain_work(struct job *job)
 {
-    struct chore *c = CONTAINER_OF(job, struct chore, job);
-    size_t count;
-    struct partition **list = replicas_list(c->r, &count);
-    int64_t now_ms = clock_wall_ms(c->r->opt.clock);
-    for (size_t i = 0; i < count; i++) {
-        struct partition *p = list[i];
-        if (!atomic_load(&p->online)) continue;
-        int64_t next_ms;
-        enum err e = plog_retain(p->pl, now_ms, partition_high_watermark(p), &next_ms);
-        if (e && e != ERR_CLOSED)
-            LOG_ERROR("retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
-    }
-    replicas_list_free(list, count);
+    replicas_retention_work(CONTAINER_OF(job, struct chore, job)->r);
 }
 
-/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk. */
+/* At the next check, or before that when a log is due by itself. */
+static void retain_arm(struct chore *c)
+{
+    struct replicas *r = c->r;
+    if (r->stopping) return;
+    int64_t now_us = loop_now_us(r->opt.home), at_us = MAX(r->retention.check_us, now_us);
+    int64_t wait_ms = replicas_retention_next_ms(r) - clock_wall_ms(r->opt.clock);
+    if (wait_ms < (at_us - now_us) / 1000) at_us = now_us + MAX(wait_ms, RETAIN_GAP_MS) * 1000;
+    loop_timer_set(r->opt.home, &c->timer, at_us);
+}
+
+static void retain_done(struct job *job)
+{
+    struct chore *c = CONTAINER_OF(job, struct chore, job);
+    c->running = false;
+    retain_arm(c);
+}
+
+/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk; the flusher does several at a time. */
 static void flush_work(struct job *job)
 {
     struct chore *c = CONTAINER_OF(job, struct chore, job);
@@ -62,10 +77,7 @@ static void flush_work(struct job *job)
     int64_t now_ms = clock_wall_ms(c->r->opt.clock);
     for (size_t i = 0; i < count; i++) {
         struct partition *p = list[i];
-        if (!atomic_load(&p->online) || !plog_flush_due(p->pl, now_ms)) continue;
-        enum err e = plog_flush(p->pl);
-        if (e && e != ERR_CLOSED)
-            LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+        if (atomic_load(&p->online) && plog_flush_due(p->pl, now_ms)) plog_request_flush(p->pl);
     }
     replicas_list_free(list, count);
 }
@@ -94,27 +106,37 @@ static const struct {
     [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark},
 };
 
+/* One directory's file.  A log that is offline keeps its line: recovery goes by it. */
+static enum err write_checkpoint(struct log_dir *d, enum chore_kind kind, struct partition **list, size_t count)
+{
+    struct checkpoint cp;
+    checkpoint_init(&cp);
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->dir == d && list[i]->pl && !atomic_load(&list[i]->deleted))
+            checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
+    char *path = mem_printf("%s/%s", d->path, checkpoint_kinds[kind].file);
+    struct fault f = {0};
+    enum err e = checkpoint_write(&cp, d->r->opt.fs, path, &f);
+    if (e) {
+        LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
+        d->unclean = true;
+    }
+    mem_free(path);
+    checkpoint_fini(&cp);
+    return replicas_dir_check(d, e, checkpoint_kinds[kind].file);
+}
+
 enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
 {
     pthread_mutex_lock(&r->checkpoint_lock);
     size_t count;
     struct partition **list = replicas_list(r, &count);
     enum err result = OK;
-    for (size_t d = 0; d < r->dir_count; d++) {
-        struct checkpoint cp;
-        checkpoint_init(&cp);
-        for (size_t i = 0; i < count; i++)
-            if (list[i]->dir == &r->dirs[d] && atomic_load(&list[i]->online))
-                checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
-        char *path = mem_printf("%s/%s", r->dirs[d].path, checkpoint_kinds[kind].file);
-        struct fault f = {0};
-        enum err e = checkpoint_write(&cp, r->opt.fs, path, &f);
-        if (e) {
-            LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
-            result = e;
-        }
-        mem_free(path);
-        checkpoint_fini(&cp);
+    for (size_t i = 0; i < r->dir_count; i++) {
+        struct log_dir *d = &r->dirs[i];
+        if (!log_dir_is_online(d)) continue;
+        enum err e = write_checkpoint(d, kind, list, count);
+        if (e) result = e;
     }
     replicas_list_free(list, count);
     pthread_mutex_unlock(&r->checkpoint_lock);
@@ -140,25 +162,43 @@ static void checkpoint_work(struct job *job)
     (void)logged;
 }
 
+enum { SPACE_CHECK_MS = 1000 };
+
+static void space_work(struct job *job)
+{
+    replicas_space_work(CONTAINER_OF(job, struct chore, job)->r);
+}
+
+static void space_done(struct job *job)
+{
+    replicas_space_looked(CONTAINER_OF(job, struct chore, job)->r);
+    chore_done(job);
+}
+
 void replicas_start_upkeep(struct replicas *r)
 {
     ASSERT_OWNER(r->opt.home);
     const struct {
         int64_t interval_ms;
         void (*work)(struct job *job);
+        void (*done)(struct job *job);
     } rows[CHORE_COUNT] = {
-        [CHORE_RETENTION] = {r->opt.retention_check_ms, retain_work},
-        [CHORE_FLUSH] = {r->opt.flush_check_ms, flush_work},
-        [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work},
-        [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work},
-        [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work},
+        [CHORE_RETENTION] = {r->opt.retention_check_ms, retain_work, retain_done},
+        [CHORE_FLUSH] = {r->opt.flush_check_ms, flush_work, chore_done},
+        [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_SPACE] = {SPACE_CHECK_MS, space_work, space_done},
     };
     for (int i = 0; i < CHORE_COUNT; i++) {
         struct chore *c = &r->chores[i];
         *c = (struct chore){.r = r, .interval_ms = rows[i].interval_ms};
         c->timer.fire = chore_fire;
-        c->job = (struct job){.loop = r->opt.home, .work = rows[i].work, .done = chore_done};
-        chore_arm(c);
+        c->job = (struct job){.loop = r->opt.home, .work = rows[i].work, .done = rows[i].done};
+        if (i == CHORE_SPACE)
+            loop_timer_set(r->opt.home, &c->timer, loop_now_us(r->opt.home));
+        else
+            chore_arm(c);
     }
     doomed_arm(r);
 }
@@ -220,6 +260,7 @@ void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms)
 void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
+    atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
     loop_timer_cancel(r->opt.home, &r->doomed_timer);
     struct list_node *n;
