@@ -41,7 +41,8 @@ enum err retention_next(struct retention *r, const struct retention_segment *seg
     bool by_size = rules->cleanup_delete && rules->retention_bytes >= 0;
     if (by_size) o.more_bytes = seg->size - r->excess;
     o.verdict = judge(r, seg, &o);
-    if (!retention_goes(o.verdict) && rules->cleanup_delete && rules->retention_ms >= 0) {
+    bool asks = !retention_goes(o.verdict) && o.verdict != RETENTION_KEEP_EMPTY;
+    if (asks && rules->cleanup_delete && rules->retention_ms >= 0) {
         int64_t newest_ms;
         enum err e = newest(arg, &newest_ms);
         if (e) return e;

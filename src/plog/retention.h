@@ -9,10 +9,10 @@
 #include "base/err.h"
 
 struct retention_rules {
-    bool cleanup_delete;                 /* cleanup.policy has delete */
+    bool cleanup_delete;                   /* cleanup.policy has delete */
     int64_t retention_ms, retention_bytes; /* -1: no limit */
-    int64_t now_ms;                      /* wall clock */
-    int64_t below;                       /* the high watermark: nothing at or above it goes */
+    int64_t now_ms;                        /* wall clock */
+    int64_t below;                         /* the high watermark: nothing at or above it goes */
     int64_t log_start;
 };
 
@@ -27,7 +27,7 @@ enum retention_verdict {
     RETENTION_GO_SIZE,  /* the log without it is still retention.bytes long */
     RETENTION_GO_TIME,  /* its newest record is older than retention.ms */
     RETENTION_KEEP_EMPTY,
-    RETENTION_KEEP_ABOVE, /* parts of it may not be replicated yet */
+    RETENTION_KEEP_ABOVE,  /* parts of it may not be replicated yet */
     RETENTION_KEEP_POLICY, /* cleanup.policy is compact alone */
     RETENTION_KEEP_LIMITS, /* within the limits that there are */
     RETENTION_KEEP_BEHIND  /* it could go, but the log goes from its oldest segment on, and an older one stays */
