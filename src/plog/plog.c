@@ -158,6 +158,14 @@ size_t segment_floor(const struct plog *pl, int64_t offset)
     return low ? low - 1 : 0;
 }
 
+struct segment *segment_walk(const struct plog *pl, int64_t *next)
+{
+    if (*next == SEGMENT_WALK_END) return NULL;
+    size_t at = segment_floor(pl, *next);
+    *next = at + 1 < pl->segment_count ? pl->segments[at + 1]->base_offset : SEGMENT_WALK_END;
+    return segment_ref(pl->segments[at]);
+}
+
 int64_t segment_end(const struct plog *pl, size_t at)
 {
     return at + 1 < pl->segment_count ? pl->segments[at + 1]->base_offset : plog_end(pl);
@@ -575,11 +583,46 @@ void exclusive_end(struct plog *pl)
     role_release(pl);
 }
 
+enum err exclusive_begin_alone(struct plog *pl)
+{
+    for (;;) {
+        enum err e = exclusive_begin(pl);
+        if (e) return e;
+        pthread_mutex_lock(&pl->lock);
+        bool claimed = pl->claimed;
+        pthread_mutex_unlock(&pl->lock);
+        if (!claimed) return OK; /* a claim is made with the role */
+        exclusive_end(pl);
+        pthread_mutex_lock(&pl->lock);
+        while (pl->claimed) pthread_cond_wait(&pl->role_free, &pl->lock);
+        pthread_mutex_unlock(&pl->lock);
+    }
+}
+
+enum err files_claim(struct plog *pl)
+{
+    enum err e = exclusive_begin_alone(pl);
+    if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    pl->claimed = true;
+    role_release(pl);
+    return OK;
+}
+
+void files_release(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    ASSERT(pl->claimed);
+    pl->claimed = false;
+    pthread_cond_broadcast(&pl->role_free);
+    pthread_mutex_unlock(&pl->lock);
+}
+
 void exclusive_last(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
     pl->role_wanted++;
-    while (pl->writing || pl->callers > 0) pthread_cond_wait(&pl->role_free, &pl->lock);
+    while (pl->writing || pl->claimed || pl->callers > 0) pthread_cond_wait(&pl->role_free, &pl->lock);
     ASSERT(!pl->queue);
     pthread_mutex_unlock(&pl->lock);
 }
@@ -621,7 +664,7 @@ void plog_resume(struct plog *pl)
 
 enum err plog_retire(struct plog *pl, const char *to)
 {
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     e = fs_rename(pl->fs, pl->dir, to);
     if (e && e != ERR_NOT_FOUND) { /* it is where it was, and may be retired again */

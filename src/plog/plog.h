@@ -33,6 +33,8 @@ struct plog_config {
     int64_t index_interval_bytes;
     int64_t retention_ms, retention_bytes;
     bool cleanup_delete, cleanup_compact;
+    double min_cleanable_dirty_ratio; /* what cleaning goes by: see clean.h */
+    int64_t min_compaction_lag_ms, max_compaction_lag_ms, delete_retention_ms;
     bool log_append_time; /* message.timestamp.type */
     int64_t flush_messages, flush_ms;
     bool flush_group;             /* flush.mode=group: an append is acknowledged only when it is on the disk */
@@ -246,6 +248,7 @@ MUST_USE enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, in
 /* Producers with state here, for DescribeProducers. */
 struct producer_view {
     int64_t producer_id, last_timestamp_ms, txn_start_offset; /* -1: no open transaction */
+    int64_t last_offset;                                      /* of its last batch; -1: none in its epoch */
     int32_t last_sequence, coordinator_epoch;
     int16_t producer_epoch;
 };

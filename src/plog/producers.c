@@ -412,6 +412,7 @@ void producers_each(struct producers *ps, void (*each)(void *arg, const struct p
                       .producer_id = p->id,
                       .last_timestamp_ms = p->state.last_timestamp,
                       .txn_start_offset = p->state.txn_first_offset,
+                      .last_offset = last ? last->last_offset : NO_OFFSET,
                       .last_sequence = last ? last->last_sequence : NO_SEQUENCE,
                       .coordinator_epoch = p->state.coordinator_epoch,
                       .producer_epoch = p->state.epoch,

@@ -155,7 +155,7 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
 {
     struct upkeep u = {.now_ms = now_ms, .below = below, .next_ms = INT64_MAX};
     *next_ms = INT64_MAX;
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
     enum err failed = pl->failed;
