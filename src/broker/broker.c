@@ -9,6 +9,7 @@
 #include "broker/broker_internal.h"
 #include "broker/dynamic_config.h"
 #include "broker/fetch_sessions.h"
+#include "broker/log_dirs.h"
 #include "broker/own_channel.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
@@ -93,8 +94,9 @@ static void broker_topic_settings(void *arg, struct str topic, struct topic_sett
     dynamic_config_topic_settings(br->dynamic_config, topic, out);
 }
 
-static enum err open_replicas(struct broker *br, const struct config *cfg, struct fault *f)
+static enum err open_replicas(struct broker_run *run, const struct config *cfg, struct fault *f)
 {
+    struct broker *br = &run->br;
     struct config_list dirs = config_log_dirs(cfg);
     const struct replicas_options opt = {
         .fs = br->fs,
@@ -114,8 +116,13 @@ static enum err open_replicas(struct broker *br, const struct config *cfg, struc
         .checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS),
         .start_checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS),
         .watermark_checkpoint_ms = config_i64(cfg, CFG_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS),
+        .reserve_bytes = config_i64(cfg, CFG_LOG_DIR_RESERVE_BYTES),
+        .resume_bytes = config_i64(cfg, CFG_LOG_DIR_RESUME_BYTES),
         .settings_of = broker_topic_settings,
         .settings_arg = br,
+        .dir_failed = log_dir_failed,
+        .ask_again = log_dirs_ask_again,
+        .dir_failed_arg = run,
     };
     return replicas_open(&br->replicas, &opt, f);
 }
@@ -133,7 +140,7 @@ static enum err make_parts(struct broker_run *run, const struct config *cfg, str
     br->metadata = metadata_new(br->grace, broker_home(br));
     e = server_open(&br->server, br, cfg, f);
     if (e) return e;
-    return open_replicas(br, cfg, f);
+    return open_replicas(run, cfg, f);
 }
 
 /* ---- Running */

@@ -97,7 +97,15 @@ static void open_coord(struct start *st)
         .listener = {broker_home(br), on_session, st->run},
     };
     struct fault f = {0};
-    enum err e = coord_embedded_open(&br->coord, &opt, &f);
+    enum err e = replicas_dir_error(br->replicas, 0);
+    if (e)
+        fault_set(
+            &f, e,
+            "The log directory %s cannot be used: %s. It is the first of log.dirs and holds the coordination store, "
+            "without which the broker cannot start.",
+            opt.dir, err_text(e));
+    else
+        e = coord_embedded_open(&br->coord, &opt, &f);
     if (e)
         step_failed(st, e, &f);
     else

@@ -36,7 +36,8 @@ struct fs_stat {
 };
 
 struct fs_space {
-    int64_t total, available; /* bytes */
+    int64_t total, available;             /* bytes */
+    int64_t files_total, files_available; /* inodes; 0 of 0: the file system does not count them */
 };
 
 typedef void (*fs_list_fn)(void *arg, const char *name, bool is_dir);

@@ -139,7 +139,9 @@ static enum err system_allocate(struct file *f, int64_t pos, int64_t size)
 
 static enum err system_sync(struct file *f)
 {
-    return fdatasync(f->fd) < 0 ? last_error() : OK; /* never tried again, see fs.h */
+    /* Whatever the reason, what was written may be lost: no room, which passes elsewhere, is as bad here.  Never tried
+     * again, see fs.h. */
+    return fdatasync(f->fd) < 0 ? ERR_IO : OK;
 }
 
 static void system_write_behind(struct file *f, int64_t pos, int64_t size)
@@ -305,6 +307,8 @@ static enum err system_space(struct fs *fs, const char *path, struct fs_space *o
         if (errno != EINTR) return last_error();
     out->total = (int64_t)(st.f_blocks * st.f_frsize);
     out->available = (int64_t)(st.f_bavail * st.f_frsize);
+    out->files_total = (int64_t)st.f_files;
+    out->files_available = (int64_t)st.f_favail;
     return OK;
 }
 

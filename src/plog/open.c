@@ -162,7 +162,7 @@ static enum err finish_swaps(struct plog *pl, const struct listing *ls)
     for (size_t i = 0; i < ls->count; i++) {
         const struct listed *file = &ls->files[i];
         if (file->base_offset < from || file->base_offset >= to || !(file->has & HAS_LOG)) continue;
-        enum err e = segment_remove_files(pl->fs, pl->dir, file->base_offset, "");
+        enum err e = segment_remove_data(pl->fs, pl->dir, file->base_offset, ""); /* snapshots hold good */
         if (e) return e;
     }
     for (size_t i = 0; i < ls->count; i++) {

@@ -155,6 +155,14 @@ size_t segment_floor(const struct plog *pl, int64_t offset)
     return low ? low - 1 : 0;
 }
 
+struct segment *segment_walk(const struct plog *pl, int64_t *next)
+{
+    if (*next == SEGMENT_WALK_END) return NULL;
+    size_t at = segment_floor(pl, *next);
+    *next = at + 1 < pl->segment_count ? pl->segments[at + 1]->base_offset : SEGMENT_WALK_END;
+    return segment_ref(pl->segments[at]);
+}
+
 int64_t segment_end(const struct plog *pl, size_t at)
 {
     return at + 1 < pl->segment_count ? pl->segments[at + 1]->base_offset : plog_end(pl);
@@ -484,6 +492,7 @@ static void group_tell(struct group *g, struct plog *pl, enum err e, bool failed
         LOG_LIMITED(LOG_LEVEL_ERROR, "append_failed", "dir=%s end=%" PRId64 " error=%s", pl->dir, plog_end(pl),
                     err_name(e));
     if (failed) tell_failed(pl, e);
+    if (e == ERR_FULL && pl->events.full) pl->events.full(pl->events.arg);
     if (work) pl->events.wants_work(pl->events.arg); /* first: the disk takes longest */
     if (!e && g->bytes > 0 && pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
     group_complete(g, plog_start(pl));
@@ -569,11 +578,46 @@ void exclusive_end(struct plog *pl)
     role_release(pl);
 }
 
+enum err exclusive_begin_alone(struct plog *pl)
+{
+    for (;;) {
+        enum err e = exclusive_begin(pl);
+        if (e) return e;
+        pthread_mutex_lock(&pl->lock);
+        bool claimed = pl->claimed;
+        pthread_mutex_unlock(&pl->lock);
+        if (!claimed) return OK; /* a claim is made with the role */
+        exclusive_end(pl);
+        pthread_mutex_lock(&pl->lock);
+        while (pl->claimed) pthread_cond_wait(&pl->role_free, &pl->lock);
+        pthread_mutex_unlock(&pl->lock);
+    }
+}
+
+enum err files_claim(struct plog *pl)
+{
+    enum err e = exclusive_begin_alone(pl);
+    if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    pl->claimed = true;
+    role_release(pl);
+    return OK;
+}
+
+void files_release(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    ASSERT(pl->claimed);
+    pl->claimed = false;
+    pthread_cond_broadcast(&pl->role_free);
+    pthread_mutex_unlock(&pl->lock);
+}
+
 void exclusive_last(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
     pl->role_wanted++;
-    while (pl->writing || pl->callers > 0) pthread_cond_wait(&pl->role_free, &pl->lock);
+    while (pl->writing || pl->claimed || pl->callers > 0) pthread_cond_wait(&pl->role_free, &pl->lock);
     ASSERT(!pl->queue);
     pthread_mutex_unlock(&pl->lock);
 }
@@ -613,16 +657,15 @@ void plog_resume(struct plog *pl)
     role_release(pl); /* writes the queue */
 }
 
-bool plog_error_passes(enum err e)
-{
-    return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
-}
-
 enum err plog_retire(struct plog *pl, const char *to)
 {
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     e = fs_rename(pl->fs, pl->dir, to);
+    if (e && e != ERR_NOT_FOUND) { /* it is where it was, and may be retired again */
+        exclusive_end(pl);
+        return e;
+    }
     pthread_mutex_lock(&pl->lock);
     pl->retired = true;
     pl->stalled = false;

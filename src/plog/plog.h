@@ -33,6 +33,8 @@ struct plog_config {
     int64_t index_interval_bytes;
     int64_t retention_ms, retention_bytes;
     bool cleanup_delete, cleanup_compact;
+    double min_cleanable_dirty_ratio; /* what cleaning goes by: see clean.h */
+    int64_t min_compaction_lag_ms, max_compaction_lag_ms, delete_retention_ms;
     bool log_append_time; /* message.timestamp.type */
     int64_t flush_messages, flush_ms;
     bool flush_group;             /* flush.mode=group: an append is acknowledged only when it is on the disk */
@@ -47,6 +49,9 @@ struct plog_events {
     void (*advanced)(void *arg, int64_t end);
     /* The directory failed (I/O error, read-only): nothing more is written.  Once. */
     void (*failed)(void *arg, enum err e);
+    /* A write failed since the disk is full; the log goes on.  By the thread that wrote, outside the lock; may be NULL.
+     */
+    void (*full)(void *arg);
     /* There is something for a worker to do: call plog_work() there.  Once until that has been called; by the thread
      * that wrote, outside the lock, before those appends' done.  NULL: nobody listens; plog_retain() and plog_flush()
      * do the part that matters. */
@@ -90,8 +95,15 @@ void plog_abandon(struct plog *pl);
 
 /* Renames the directory to `to`, from where it will be removed.  A topic of the same name may be made at once; so from
  * now on nothing is done by the log's own paths: appends get NOT_LEADER_OR_FOLLOWER, upkeep ERR_CLOSED, and reads go on
- * in files that are open.  Whatever was in progress is over when this returns, also when it fails.  Worker. */
+ * in files that are open.  Whatever was in progress is over when this returns.  When it fails nothing has changed, but
+ * for ERR_NOT_FOUND: the directory was gone already.  Worker. */
 MUST_USE enum err plog_retire(struct plog *pl, const char *to);
+
+/* Whether the log can go on after a failure of this kind, a full disk say; else the directory has failed. */
+static inline bool plog_error_passes(enum err e)
+{
+    return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
+}
 
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
@@ -236,6 +248,7 @@ MUST_USE enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, in
 /* Producers with state here, for DescribeProducers. */
 struct producer_view {
     int64_t producer_id, last_timestamp_ms, txn_start_offset; /* -1: no open transaction */
+    int64_t last_offset;                                      /* of its last batch; -1: none in its epoch */
     int32_t last_sequence, coordinator_epoch;
     int16_t producer_epoch;
 };

@@ -47,6 +47,7 @@ struct plog {
     bool parent_unsynced; /* the directory itself is new */
     bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
     bool retired;         /* plog_retire(): another log may have the directory's name */
+    bool claimed;         /* files_claim(): segments' files are being made or changed without the role */
     enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
@@ -74,6 +75,7 @@ struct plog {
     uint32_t epochs_written, epochs_synced;
     uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
     uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
+    uint32_t layout;                   /* grows when positions change, also by cleaning: no hint outlives it */
     uint32_t hint_next;
     struct hint hints[HINT_COUNT];
 
@@ -106,6 +108,10 @@ static inline bool has_closed_unsynced(const struct plog *pl)
 
 /* Index of the segment with the largest base offset <= offset; 0 when there is none.  Under the lock. */
 size_t segment_floor(const struct plog *pl, int64_t offset);
+/* The segment that holds offset *next, with a reference, and where the one after it begins; NULL behind the last.
+ * Segments that are merged between two steps are not passed over, but part of them may come twice.  Under the lock. */
+#define SEGMENT_WALK_END INT64_MAX
+struct segment *segment_walk(const struct plog *pl, int64_t *next);
 /* First offset after the segment.  Under the lock. */
 int64_t segment_end(const struct plog *pl, size_t at);
 
@@ -113,6 +119,12 @@ int64_t segment_end(const struct plog *pl, size_t at);
  * retired, and its paths are not to be used any more. */
 MUST_USE enum err exclusive_begin(struct plog *pl);
 void exclusive_end(struct plog *pl);
+/* The same for who cuts, drops or moves files: waits for files_release() too. */
+MUST_USE enum err exclusive_begin_alone(struct plog *pl);
+/* Worker, without the role.  Until files_release() the caller alone makes, renames and removes segments' files;
+ * appends, reads and flushes go on.  ERR_CLOSED: the log is retired. */
+MUST_USE enum err files_claim(struct plog *pl);
+void files_release(struct plog *pl);
 /* Waits for the last appender to be out of the log: it can be freed. */
 void exclusive_last(struct plog *pl);
 
@@ -129,8 +141,6 @@ void plog_note_opened(struct plog *pl);
 
 /* Remembers that the directory failed and tells, once.  Returns `e`. */
 enum err plog_fail(struct plog *pl, enum err e);
-/* Whether the log can go on after a write that failed so, once what was half-written is cut off. */
-bool plog_error_passes(enum err e);
 
 /* Worker, without the writer role.  Opens log and indexes of a segment on which the caller holds a reference. */
 MUST_USE enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation);
@@ -156,6 +166,11 @@ MUST_USE enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t 
 /* The same at the log's end, where nothing is in flight. */
 MUST_USE enum err plog_roll_at_end(struct plog *pl);
 void plog_add_segment(struct plog *pl, struct segment *seg);
+/* Remembers to remove the segment's files, which have the suffix .deleted, after file.delete.delay.ms.  Under the lock.
+ */
+void plog_doom_segment(struct plog *pl, int64_t base_offset, int64_t now_ms);
+/* Opens the segment's transaction index, if it has one. */
+MUST_USE enum err segment_ensure_txns(struct plog *pl, struct segment *seg);
 /* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
 MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
 /* Writes the epochs to leader-epoch-checkpoint unless it has them already, without a sync. */
@@ -185,7 +200,10 @@ MUST_USE enum err plog_load_producers(struct plog *pl, struct producers *ps, int
 struct producers *producers_new(void);
 void producers_free(struct producers *ps);
 
+/* The end was cut, or the log retired: what was looked up before is void. */
 void hints_clear(struct plog *pl);
+/* Positions have changed, but not what stands in the log. */
+void hints_forget(struct plog *pl);
 
 #define LOG_MODULE "plog"
 

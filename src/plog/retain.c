@@ -83,7 +83,8 @@ static enum err delete_oldest(const struct upkeep *u, struct plog *pl, size_t co
     if (count == 0) return OK;
     if (count == pl->segment_count) { /* one segment there must be */
         enum err e = plog_roll_at_end(pl);
-        if (e) return e;
+        if (e && !plog_error_passes(e)) return e;
+        if (e && --count == 0) return e; /* no room for a new one: the last one stays */
     }
     int64_t start = MAX(pl->segments[count]->base_offset, plog_start(pl));
     LOG_INFO("segments_deleted", "dir=%s count=%zu first=%" PRId64 " new_start=%" PRId64 " reason=%s", pl->dir, count,
@@ -93,8 +94,9 @@ static enum err delete_oldest(const struct upkeep *u, struct plog *pl, size_t co
     atomic_store_explicit(&pl->start, start, memory_order_release);
     bool epochs_changed = epochs_truncate_start(&pl->epochs, start);
     pthread_mutex_unlock(&pl->lock);
+    /* On a full disk the file is behind for a while: what it says of offsets below the start, opening ignores. */
     enum err e = epochs_changed ? plog_write_epochs(pl) : OK;
-    return e ? e : plog_drop_segments(pl, count, u->now_ms);
+    return e && !plog_error_passes(e) ? e : plog_drop_segments(pl, count, u->now_ms);
 }
 
 static enum err delete_segments(struct upkeep *u, struct plog *pl)
@@ -148,7 +150,7 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
 {
     struct upkeep u = {.now_ms = now_ms, .below = below, .next_ms = INT64_MAX};
     *next_ms = INT64_MAX;
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
     enum err failed = pl->failed;
@@ -157,11 +159,16 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
     pthread_mutex_unlock(&pl->lock);
     upkeep_again_at(&u, expire_ms, 0);
     e = failed ? failed : roll_idle(&u, pl);
-    if (!e) e = delete_segments(&u, pl);
+    enum err rolled = e;
+    if (!e || plog_error_passes(e)) e = delete_segments(&u, pl); /* which makes room for what could not be written */
+    if (!e) e = rolled;
     bool closed = has_closed_unsynced(pl);
     exclusive_end(pl);
 
-    if (!e) e = remove_doomed(&u, pl);
+    if (!e || plog_error_passes(e)) {
+        enum err removed = remove_doomed(&u, pl);
+        if (removed) e = removed;
+    }
     if (e && !plog_error_passes(e)) e = plog_fail(pl, e);
     if (!e && closed) e = plog_flush_segments(pl, FLUSH_CLOSED);
     *next_ms = u.next_ms;
@@ -181,6 +188,7 @@ enum err plog_set_start(struct plog *pl, int64_t offset)
     }
     pthread_mutex_unlock(&pl->lock);
     e = epochs_changed ? plog_write_epochs(pl) : OK;
+    if (plog_error_passes(e)) e = OK; /* a full disk: the start holds, and the file follows with the next change */
     exclusive_end(pl);
     return e;
 }

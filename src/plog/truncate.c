@@ -162,7 +162,7 @@ static enum err cut_all(struct plog *pl, int64_t offset)
 enum err plog_truncate(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0);
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     int64_t end = plog_end(pl);
     if (offset < end) {

@@ -118,8 +118,12 @@ static void on_flushed(void *arg, enum err e)
 
 static void on_failed(void *arg, enum err e)
 {
-    (void)e;
-    partition_set_offline(arg);
+    partition_failed(arg, e, "write");
+}
+
+static void on_full(void *arg)
+{
+    partition_failed(arg, ERR_FULL, "write");
 }
 
 static void on_wants_work(void *arg)
@@ -134,6 +138,7 @@ struct plog_events partition_events(struct partition *p)
         .arg = p,
         .advanced = on_advanced,
         .failed = on_failed,
+        .full = on_full,
         .wants_work = on_wants_work,
         .flushed = on_flushed,
     };

@@ -74,8 +74,17 @@ void partition_give_log(struct partition *p, struct plog *pl);
 
 /* The topic's configuration for the log has changed. */
 void partition_reconfigure(struct partition *p, const struct plog_config *config);
+/* The disk with its log is as good as full: clients may not write to it.  Any thread, cheap.  In replicas_space.c, as:
+ */
+bool partition_disk_is_full(const struct partition *p);
+/* So much is about to be appended: its disk is looked at in good time.  Any thread, cheap. */
+void partition_wrote(struct partition *p, size_t bytes);
+
 /* The controller's word.  Waiters wake, since what they wait for may never come now. */
 void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count);
+/* Reading or writing its log failed.  When the directory is to blame it goes offline with all its partitions.  Any
+ * thread, without locks.  In replicas_dirs.c. */
+void partition_failed(struct partition *p, enum err e, const char *what);
 /* Takes it out of service: produce and fetch answer with an error from now on. */
 void partition_set_offline(struct partition *p);
 /* The same, since it is no replica any more: clients are told to look for the leader anew. */

@@ -51,6 +51,7 @@ void replicas_add(struct replicas *r, struct partition *p)
     atomic_fetch_or(&p->changed, (uint8_t)BIT(CHORE_RETENTION)); /* nobody has looked at it yet */
     r->all[r->all_count++] = partition_ref(p);
     pthread_mutex_unlock(&r->lock);
+    if (!log_dir_is_online(p->dir)) partition_set_offline(p);
 }
 
 void replicas_drop(struct replicas *r, struct partition *p)
@@ -85,6 +86,31 @@ void replicas_list_free(struct partition **list, size_t count)
 
 /* ---- Opening */
 
+/* What the disk says, not what is configured wrongly: the others can go on without that directory, as in Kafka. */
+static bool dir_can_be_spared(enum err e)
+{
+    return e == ERR_IO || e == ERR_DENIED || e == ERR_FULL || e == ERR_NOT_FOUND || e == ERR_UNSUPPORTED;
+}
+
+static enum err open_dirs(struct replicas *r, struct fault *f)
+{
+    for (size_t i = 0; i < r->opt.dir_count; i++) {
+        struct log_dir *d = &r->dirs[i];
+        struct fault why = {0};
+        r->dir_count = i + 1;
+        enum err e = replicas_dir_open(r, d, r->opt.dirs[i], &why);
+        if (!e) continue;
+        if (!f->code || !dir_can_be_spared(e)) *f = why;
+        if (!dir_can_be_spared(e)) return e;
+        LOG_ERROR("log_dir_unusable", "reason=\"%s\"", why.text);
+        replicas_dir_failed(r, d, e, "open");
+    }
+    if (replicas_all_dirs_offline(r)) return f->code;
+    f->code = OK;
+    f->text[0] = '\0';
+    return OK;
+}
+
 enum err replicas_open(struct replicas **out, const struct replicas_options *opt, struct fault *f)
 {
     struct replicas *r = mem_zalloc(1, sizeof *r);
@@ -100,16 +126,13 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     r->by_id = table_new(&(struct table_ops){id_key, retire, r});
     r->found = replicas_unclaimed_new();
     r->dirs = mem_zalloc(opt->dir_count, sizeof *r->dirs);
-    enum err e = OK;
-    for (size_t i = 0; i < opt->dir_count && !e; i++) {
-        r->dir_count = i + 1;
-        e = replicas_dir_open(r, &r->dirs[i], opt->dirs[i], f);
-    }
+    enum err e = open_dirs(r, f);
     if (!e) e = replicas_dirs_agree(r, f);
     if (e) {
         replicas_close(r, false, -1);
         return e;
     }
+    r->ready = true;
     *out = r;
     return OK;
 }
@@ -166,44 +189,53 @@ static void close_one(struct job *job)
     atomic_store(&it->p->online, false);
 }
 
-/* Returns an error of one of them; `event` names all of them in the log. */
-static enum err with_all_logs(struct replicas *r, void (*work)(struct job *job), const char *event)
+/* `event` names those that fail in the log; their directories are not clean. */
+static void with_all_logs(struct replicas *r, void (*work)(struct job *job), const char *event)
 {
     size_t count;
     struct partition **list = replicas_list(r, &count);
     struct log_item *items = mem_zalloc(count, sizeof *items);
     struct workers *w = NULL;
     enum err e = workers_new(&w, "closing", r->threads, NULL);
-    for (size_t i = 0; i < count && !e; i++) {
+    for (size_t i = 0; i < count; i++) {
         items[i].p = list[i];
         items[i].job.work = work;
-        workers_submit(w, &items[i].job);
+        items[i].e = e;
+        if (!e) workers_submit(w, &items[i].job);
     }
     if (w) workers_free(w); /* waits for all of them */
     for (size_t i = 0; i < count; i++) {
         if (!items[i].e) continue;
         LOG_ERROR(event, "topic=%s partition=%d error=%s", list[i]->topic, list[i]->index, err_name(items[i].e));
-        e = items[i].e;
+        list[i]->dir->unclean = true;
     }
     mem_free(items);
     replicas_list_free(list, count);
-    return e;
+}
+
+/* One directory's failure leaves the others clean: each has a mark of its own. */
+static void mark_clean(struct replicas *r, struct log_dir *d, int64_t broker_epoch)
+{
+    enum err e = atomic_load(&d->why);
+    if (log_dir_is_online(d) && !d->unclean) {
+        char *file = mem_printf("%s/" CLEAN_SHUTDOWN, d->path);
+        e = clean_shutdown_write(broker_epoch, r->opt.fs, file);
+        mem_free(file);
+        if (!e) return;
+    }
+    LOG_ERROR("shutdown_unclean", "dir=\"%s\" error=%s reason=\"see above; the next start will recover\"", d->path,
+              err_name(e));
 }
 
 /* Recovery points and the like are of open logs whose ends are on the disk: so these are flushed first. */
 static void close_cleanly(struct replicas *r, int64_t broker_epoch)
 {
-    enum err e = with_all_logs(r, flush_one, "flush_failed");
-    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS && !e; kind++)
-        e = replicas_write_checkpoints(r, (enum chore_kind)kind);
-    enum err ce = with_all_logs(r, close_one, "log_close_failed");
-    if (!e) e = ce;
-    for (size_t i = 0; i < r->dir_count && !e; i++) {
-        char *file = mem_printf("%s/" CLEAN_SHUTDOWN, r->dirs[i].path);
-        e = clean_shutdown_write(broker_epoch, r->opt.fs, file);
-        mem_free(file);
-    }
-    if (e) LOG_ERROR("shutdown_unclean", "error=%s reason=\"see above; the next start will recover\"", err_name(e));
+    for (size_t i = 0; i < r->dir_count; i++) r->dirs[i].unclean = false;
+    with_all_logs(r, flush_one, "flush_failed");
+    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS; kind++)
+        (void)!replicas_write_checkpoints(r, (enum chore_kind)kind); /* marks the directory */
+    with_all_logs(r, close_one, "log_close_failed");
+    for (size_t i = 0; i < r->dir_count; i++) mark_clean(r, &r->dirs[i], broker_epoch);
 }
 
 void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
@@ -220,6 +252,8 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     mem_free(r->all);
     for (size_t i = 0; i < r->dir_count; i++) {
         struct log_dir *d = &r->dirs[i];
+        if (d->lock && log_dir_is_online(d)) replicas_reserve_drop(d);
+        pthread_mutex_destroy(&d->look_lock);
         file_unref(d->lock);
         meta_properties_fini(&d->meta);
         checkpoint_fini(&d->recovery_points);

@@ -55,12 +55,23 @@ struct replicas_options {
     int64_t checkpoint_ms;           /* log.flush.offset.checkpoint.interval.ms */
     int64_t start_checkpoint_ms;     /* log.flush.start.offset.checkpoint.interval.ms */
     int64_t watermark_checkpoint_ms; /* replica.high.watermark.checkpoint.interval.ms */
+    int64_t reserve_bytes;           /* log.dir.reserve.bytes, log.dir.resume.bytes; -1: by the disk's size */
+    int64_t resume_bytes;
     /* The settings of a topic that is about to be opened; may be called on workers. */
     void (*settings_of)(void *arg, struct str topic, struct topic_settings *out);
     void *settings_arg;
+    /* The log directory number `dir` went offline while the broker runs, with all its partitions.  Home loop. */
+    void (*dir_failed)(void *arg, size_t dir);
+    /* The controller is to be asked to say again what is to be here: logs that could not be made may be now.  Home
+     * loop.
+     */
+    void (*ask_again)(void *arg);
+    void *dir_failed_arg;
 };
 
-/* Makes and locks the log directories and reads who they belong to.  Blocks; at start.  `f` explains. */
+/* Makes and locks the log directories and reads who they belong to.  A directory that cannot be read or written is left
+ * out, offline; it is an error when none is left, when one is in use by another process, or when they belong to
+ * different brokers.  Blocks; at start.  `f` explains. */
 MUST_USE enum err replicas_open(struct replicas **out, const struct replicas_options *opt, struct fault *f);
 /* From meta.properties: -1 and NULL when the directories are new.  Lent. */
 int32_t replicas_stored_broker_id(const struct replicas *r);
@@ -93,6 +104,9 @@ static inline const struct topic_settings *topic_settings(const struct topic_rep
 void replicas_want_room(struct replicas *r);
 size_t replicas_dir_count(const struct replicas *r);
 const char *replicas_dir_path(const struct replicas *r, size_t dir);
+/* OK while it is in use, else why it is offline.  Any thread. */
+enum err replicas_dir_error(const struct replicas *r, size_t dir);
+bool replicas_all_dirs_offline(const struct replicas *r);
 const char *partition_dir_path(const struct partition *p);
 /* Every partition at this moment, with a reference each, to be released with replicas_list_free().  Any thread. */
 struct partition **replicas_list(struct replicas *r, size_t *count);

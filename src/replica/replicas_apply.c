@@ -66,6 +66,27 @@ static enum kerr check_known(const struct partition *p, const struct apply_item 
     return KERR_NONE;
 }
 
+/* Where a partition lies or comes to lie that is not in the table.  One that is not new and not found is likely to be
+ * in a directory that is offline: made anew elsewhere it would be empty (Kafka refuses it likewise). */
+static struct log_dir *dir_of_item(struct replicas *r, const struct apply_item *it)
+{
+    for (size_t i = 0; i < r->dir_count && !it->state->is_new; i++)
+        if (!log_dir_is_online(&r->dirs[i])) return &r->dirs[i];
+    struct log_dir *d = replicas_choose_dir(r);
+    return d ? d : &r->dirs[0];
+}
+
+static struct partition *partition_of_item(struct apply *ap, const struct apply_item *it)
+{
+    struct replicas *r = ap->r;
+    const char *name = arena_str(&ap->arena, it->topic).data;
+    struct partition *p = replicas_claim(r, name, it->state->partition_index);
+    if (p) return p;
+    p = partition_new(name, it->state->partition_index, dir_of_item(r, it), &r->services);
+    p->topic_id = it->topic_id;
+    return p;
+}
+
 static void item_prepare(struct apply *ap, struct apply_item *it, const topic_state *ts, const partition_state *ps)
 {
     struct replicas *r = ap->r;
@@ -73,16 +94,12 @@ static void item_prepare(struct apply *ap, struct apply_item *it, const topic_st
     it->leads = ps->leader == ap->broker_id;
     struct partition *p = find_partition(r, it->topic, ps->partition_index);
     it->is_known = p != NULL;
-    if (p) {
-        partition_ref(p);
-    } else {
-        const char *name = arena_str(&ap->arena, it->topic).data;
-        p = replicas_claim(r, name, ps->partition_index);
-        if (!p) p = partition_new(name, ps->partition_index, replicas_choose_dir(r), &r->services);
-    }
-    it->p = p;
-    it->kerr = p->pl ? check_known(p, it) : KERR_NONE;
-    it->new_epoch = ps->leader_epoch != atomic_load(&p->leader_epoch);
+    it->p = p ? partition_ref(p) : partition_of_item(ap, it);
+    if (it->p->pl)
+        it->kerr = check_known(it->p, it);
+    else if (!log_dir_is_online(it->p->dir))
+        it->kerr = KERR_KAFKA_STORAGE_ERROR;
+    it->new_epoch = ps->leader_epoch != atomic_load(&it->p->leader_epoch);
 }
 
 static void collect_items(struct apply *ap)
@@ -110,6 +127,7 @@ static void item_open(struct apply *ap, struct apply_item *it)
         enum err e = replicas_open_log(ap->r, it->p, &fresh, &f);
         if (e) {
             LOG_ERROR("log_open_failed", "topic=%s partition=%d reason=\"%s\"", it->p->topic, it->p->index, f.text);
+            replicas_dir_check(it->p->dir, e, "open");
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
             return;
         }
@@ -119,6 +137,7 @@ static void item_open(struct apply *ap, struct apply_item *it)
         if (e) {
             LOG_ERROR("leader_epoch_write_failed", "topic=%s partition=%d error=%s", it->p->topic, it->p->index,
                       err_name(e));
+            replicas_dir_check(it->p->dir, e, "leader-epoch-checkpoint");
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
         }
     }
@@ -172,32 +191,35 @@ static struct topic_replicas *topic_with_room(struct replicas *r, const struct a
     return t;
 }
 
-static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
+/* Into the table; takes the item's reference.  Also one whose log could not be opened: clients are told why. */
+static void item_enter(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
 {
     struct replicas *r = ap->r;
     struct partition *p = it->p;
-    if (it->kerr) {
+    struct topic_replicas *t = topic_with_room(r, it, MAX(p->index, topic_partitions - 1));
+    if (!p->listed) replicas_add(r, p);
+    t->count++;
+    atomic_store_explicit(&t->parts[p->index], p, memory_order_release);
+}
+
+static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
+{
+    struct replicas *r = ap->r;
+    struct partition *p = partition_ref(it->p);
+    bool keep = !it->kerr || it->kerr == KERR_KAFKA_STORAGE_ERROR;
+    if (it->kerr)
         LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index,
                  kerr_name((int16_t)it->kerr));
-        if (!it->is_known && p->listed) {
-            replicas_unclaim(r, p); /* the directory is there still: nobody may open it a second time */
-            return;
-        }
+    r->unopened |= it->kerr == KERR_KAFKA_STORAGE_ERROR && log_dir_is_online(p->dir) && !p->pl;
+    if (!it->is_known && keep && !r->stopping) {
+        item_enter(ap, it, topic_partitions);
+    } else if (!it->is_known && p->listed) {
+        replicas_unclaim(r, it->p); /* the directory is there still: nobody may open it a second time */
+    } else {
         if (!it->is_known) atomic_fetch_sub(&p->dir->partition_count, 1);
-        partition_unref(p);
-        return;
+        partition_unref(it->p);
     }
-    if (!it->is_known) {
-        if (r->stopping) {
-            partition_unref(p);
-            return;
-        }
-        struct topic_replicas *t = topic_with_room(r, it, MAX(p->index, topic_partitions - 1));
-        if (!p->listed) replicas_add(r, p);
-        t->count++;
-        atomic_store_explicit(&t->parts[p->index], partition_ref(p), memory_order_release);
-    }
-    partition_set_role(p, it->leads, it->state->leader_epoch, it->state->isr_count);
+    if (!it->kerr) partition_set_role(p, it->leads, it->state->leader_epoch, it->state->isr_count);
     partition_unref(p);
 }
 
@@ -307,6 +329,22 @@ static char *doomed_path(struct replicas *r, const struct partition *p)
     return mem_printf("%s/%.*s%s", p->dir->path, room, p->topic, tail);
 }
 
+/* Renames the directory, with the log in it or without one, if it could not be opened. */
+static enum err stop_retire(struct replicas *r, struct stop_item *it)
+{
+    struct partition *p = it->p;
+    it->doomed_path = doomed_path(r, p);
+    enum err e;
+    if (p->pl) {
+        e = plog_retire(p->pl, it->doomed_path);
+    } else {
+        char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index);
+        e = fs_rename(r->opt.fs, path, it->doomed_path);
+        mem_free(path);
+    }
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
 /* Kafka renames first and removes the files a while later, so that readers in progress end in peace.  The checkpoints
  * forget the partition too: a topic that is made later under the same name would start where this one did. */
 static void stop_work(struct job *job)
@@ -316,18 +354,26 @@ static void stop_work(struct job *job)
     for (size_t i = 0; i < sj->count; i++) {
         struct stop_item *it = &sj->items[i];
         if (!it->p || !it->delete) continue;
-        it->doomed_path = doomed_path(sj->r, it->p);
-        enum err e = plog_retire(it->p->pl, it->doomed_path);
-        if (e && e != ERR_NOT_FOUND) {
+        enum err e = stop_retire(sj->r, it);
+        if (e) {
             LOG_ERROR("log_delete_failed", "topic=%s partition=%d error=%s", it->p->topic, it->p->index, err_name(e));
+            replicas_dir_check(it->p->dir, e, "delete");
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
         }
-        had_start |= plog_start(it->p->pl) > 0;
-        had_recovery_point |= plog_recovery_point(it->p->pl) > 0;
+        had_start |= it->p->pl && plog_start(it->p->pl) > 0;
+        had_recovery_point |= it->p->pl && plog_recovery_point(it->p->pl) > 0;
     }
     /* A failure is logged; the next chore tries again. */
     if (had_start) (void)!replicas_write_checkpoints(sj->r, CHORE_STARTS);
     if (had_recovery_point) (void)!replicas_write_checkpoints(sj->r, CHORE_CHECKPOINT);
+}
+
+/* Its directory is there still, under its name: it waits among the unclaimed ones for the controller to ask again. */
+static void stop_again(struct replicas *r, struct partition *p)
+{
+    atomic_fetch_add(&p->dir->partition_count, 1);
+    replicas_add(r, p);
+    replicas_unclaim(r, partition_ref(p));
 }
 
 static void stop_done(struct job *job)
@@ -345,6 +391,7 @@ static void stop_done(struct job *job)
         pe->topic_name = it->topic;
         pe->partition_index = it->index;
         pe->error_code = (int16_t)it->kerr;
+        if (it->p && it->delete &&it->kerr) stop_again(sj->r, it->p);
         if (it->p && it->delete &&!it->kerr) replicas_doom(sj->r, it->doomed_path, it->delay_ms);
         mem_free(it->doomed_path);
         partition_unref(it->p);
@@ -395,6 +442,10 @@ static void stop_one(struct replicas *r, struct stop_item *it,
      */
     if (ps->leader_epoch >= 0 && ps->leader_epoch < atomic_load(&p->leader_epoch)) {
         it->kerr = KERR_FENCED_LEADER_EPOCH;
+        return;
+    }
+    if (ps->delete_partition && !log_dir_is_online(p->dir)) {
+        it->kerr = KERR_KAFKA_STORAGE_ERROR; /* its files are out of reach: the topic goes when they are back */
         return;
     }
     it->p = partition_ref(p);

@@ -6,10 +6,24 @@
 #include "plog/checkpoint.h"
 #include "replica/replicas.h"
 
-/* One of log.dirs. */
+/* One of log.dirs.  Once offline it stays so until the next start: what an error has left there is for recovery to look
+ * at, and nothing is written there any more. */
 struct log_dir {
+    struct replicas *r;
     char *path;
-    struct file *lock;
+    struct file *lock; /* NULL: it could not be opened */
+    _Atomic bool offline;
+    _Atomic int why; /* enum err; what it went offline for */
+    struct loop_msg offline_msg;
+    bool unclean; /* at the end: something of it could not be written; checkpoint_lock */
+    /* replicas_space.c */
+    _Atomic bool full;              /* produce is refused */
+    _Atomic int64_t unlooked_bytes; /* appended since free space was looked at, and how many are allowed to be */
+    _Atomic int64_t look_bytes;
+    _Atomic bool looking; /* look_job is out */
+    struct job look_job;
+    pthread_mutex_t look_lock;
+    bool reserved; /* the reserve file is there; look_lock */
     struct meta_properties meta;
     bool has_meta;
     bool clean;                                    /* shut down cleanly last time; read at load */
@@ -43,7 +57,15 @@ struct retention {
     int64_t check_us; /* when logs in which something changed are looked at, clock_mono_us() */
 };
 
-enum chore_kind { CHORE_RETENTION, CHORE_FLUSH, CHORE_CHECKPOINT, CHORE_STARTS, CHORE_WATERMARKS, CHORE_COUNT };
+enum chore_kind {
+    CHORE_RETENTION,
+    CHORE_FLUSH,
+    CHORE_CHECKPOINT,
+    CHORE_STARTS,
+    CHORE_WATERMARKS,
+    CHORE_SPACE,
+    CHORE_COUNT
+};
 
 struct replicas {
     struct replicas_options opt;
@@ -66,6 +88,10 @@ struct replicas {
     pthread_mutex_t checkpoint_lock; /* one writer of checkpoint files at a time; `lock` is taken while it is held */
     struct list doomed;              /* by due time */
     struct timer doomed_timer;
+    int64_t retained_us; /* replicas_space.c: when retention was last called for room; home loop */
+    int64_t asked_us;    /* when the controller was last asked again, and whether a log could not be opened since */
+    bool unopened;
+    bool ready; /* open: messages to the home loop find it alive */
     bool stopping;
 };
 
@@ -82,7 +108,18 @@ void replicas_files_init(struct replicas *r);
 enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *path, struct fault *f);
 /* All directories must belong to one broker of one cluster. */
 enum err replicas_dirs_agree(const struct replicas *r, struct fault *f);
+/* For a new partition: NULL when all are offline.  The choice counts at once. */
 struct log_dir *replicas_choose_dir(struct replicas *r);
+static inline bool log_dir_is_online(const struct log_dir *d)
+{
+    return !atomic_load(&d->offline);
+}
+/* Takes the directory offline with all its partitions, tells replicas_options.dir_failed on the home loop, and leaves
+ * the process alone.  `what` names what failed, for the log.  Any thread, without the locks of replicas or logs. */
+void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, const char *what);
+/* The same when `e` speaks of the directory: not of a full disk, a limit of the process, a name that is in use (a mount
+ * point) or a single log's content.  Returns `e`. */
+enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what);
 
 /* replicas_load.c */
 /* What is known of a log before it is opened; zeroed but for the id when it is new. */
@@ -100,6 +137,14 @@ void replicas_unclaim(struct replicas *r, struct partition *p);
 struct table *replicas_unclaimed_new(void);
 void replicas_unclaimed_free(struct table *found);
 
+/* replicas_space.c */
+/* A write failed for lack of space.  Any thread, without locks. */
+void replicas_dir_full(struct log_dir *d);
+/* Looks at the free space of every directory.  Worker; then, on the home loop, replicas_space_looked(). */
+void replicas_space_work(struct replicas *r);
+void replicas_space_looked(struct replicas *r);
+/* Removes the reserve file: at start, when what follows may need the room, and at the end.  Nobody else looks. */
+void replicas_reserve_drop(struct log_dir *d);
 /* replicas_retention.c */
 void replicas_retention_init(struct replicas *r);
 void replicas_retention_fini(struct replicas *r);
@@ -111,6 +156,8 @@ void replicas_retention_work(struct replicas *r);
 int64_t replicas_retention_next_ms(struct replicas *r);
 
 /* replicas_upkeep.c */
+/* Retention need not wait for its time.  Home loop. */
+void replicas_retain_now(struct replicas *r);
 void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms);
 /* All directories' files of that kind.  Logs what fails.  Worker. */
 enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind);

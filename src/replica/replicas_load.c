@@ -221,7 +221,7 @@ static enum err load_keep(struct replicas *r, struct partition *p, struct fault 
 static enum err remove_clean_marks(struct replicas *r, struct fault *f)
 {
     for (size_t i = 0; i < r->dir_count; i++) {
-        if (!r->dirs[i].clean) continue;
+        if (!r->dirs[i].clean || !log_dir_is_online(&r->dirs[i])) continue;
         char *file = mem_printf("%s/" CLEAN_SHUTDOWN, r->dirs[i].path);
         enum err e = fs_unlink(r->opt.fs, file);
         if (!e) e = fs_sync_dir(r->opt.fs, r->dirs[i].path);
@@ -237,7 +237,12 @@ enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
     r->threads = threads;
     struct load ld = {.r = r};
     enum err e = OK;
-    for (size_t i = 0; i < r->dir_count && !e; i++) e = load_list_dir(&ld, &r->dirs[i], f);
+    for (size_t i = 0; i < r->dir_count && !e; i++) {
+        if (!log_dir_is_online(&r->dirs[i])) continue;
+        e = load_list_dir(&ld, &r->dirs[i], f);
+        if (e) replicas_dir_check(&r->dirs[i], e, "list");
+        if (e && !log_dir_is_online(&r->dirs[i]) && !replicas_all_dirs_offline(r)) e = OK;
+    }
     if (!e) e = remove_clean_marks(r, f);
     struct workers *w = NULL;
     if (!e) e = workers_new(&w, "recovery", threads, f);
@@ -248,7 +253,12 @@ enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
     if (w) workers_free(w); /* waits for all of them */
     for (size_t i = 0; i < ld.count; i++) {
         struct load_item *it = ld.items[i];
-        if (!e && it->e) {
+        if (!e && it->e && log_dir_is_online(it->p->dir)) {
+            LOG_ERROR("log_open_failed", "topic=%s partition=%d reason=\"%s\"", it->p->topic, it->p->index,
+                      it->fault.text);
+            replicas_dir_check(it->p->dir, it->e, "open");
+        }
+        if (!e && it->e && (log_dir_is_online(it->p->dir) || replicas_all_dirs_offline(r))) {
             e = it->e;
             *f = it->fault;
         }

@@ -124,6 +124,7 @@ static void retain_one(struct replicas *r, struct partition *p, int64_t now_ms)
         LOG_ERROR("retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
         atomic_fetch_or(&p->changed, (uint8_t)BIT(CHORE_RETENTION)); /* once more at the next check */
     }
+    replicas_dir_check(p->dir, e, "retention");
     schedule(r, p, MAX(next_ms, now_ms + 1));
 }
 

@@ -32,6 +32,14 @@ static void chore_done(struct job *job)
     chore_arm(c);
 }
 
+void replicas_retain_now(struct replicas *r)
+{
+    struct chore *c = &r->chores[CHORE_RETENTION];
+    if (r->stopping || c->running || !c->r) return;
+    r->retention.check_us = 0; /* a worker's, while it runs */
+    loop_timer_set(r->opt.home, &c->timer, loop_now_us(r->opt.home));
+}
+
 static enum chore_kind kind_of(const struct chore *c)
 {
     return (enum chore_kind)(c - c->r->chores);
@@ -98,27 +106,37 @@ static const struct {
     [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark},
 };
 
+/* One directory's file.  A log that is offline keeps its line: recovery goes by it. */
+static enum err write_checkpoint(struct log_dir *d, enum chore_kind kind, struct partition **list, size_t count)
+{
+    struct checkpoint cp;
+    checkpoint_init(&cp);
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->dir == d && list[i]->pl && !atomic_load(&list[i]->deleted))
+            checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
+    char *path = mem_printf("%s/%s", d->path, checkpoint_kinds[kind].file);
+    struct fault f = {0};
+    enum err e = checkpoint_write(&cp, d->r->opt.fs, path, &f);
+    if (e) {
+        LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
+        d->unclean = true;
+    }
+    mem_free(path);
+    checkpoint_fini(&cp);
+    return replicas_dir_check(d, e, checkpoint_kinds[kind].file);
+}
+
 enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
 {
     pthread_mutex_lock(&r->checkpoint_lock);
     size_t count;
     struct partition **list = replicas_list(r, &count);
     enum err result = OK;
-    for (size_t d = 0; d < r->dir_count; d++) {
-        struct checkpoint cp;
-        checkpoint_init(&cp);
-        for (size_t i = 0; i < count; i++)
-            if (list[i]->dir == &r->dirs[d] && atomic_load(&list[i]->online))
-                checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
-        char *path = mem_printf("%s/%s", r->dirs[d].path, checkpoint_kinds[kind].file);
-        struct fault f = {0};
-        enum err e = checkpoint_write(&cp, r->opt.fs, path, &f);
-        if (e) {
-            LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
-            result = e;
-        }
-        mem_free(path);
-        checkpoint_fini(&cp);
+    for (size_t i = 0; i < r->dir_count; i++) {
+        struct log_dir *d = &r->dirs[i];
+        if (!log_dir_is_online(d)) continue;
+        enum err e = write_checkpoint(d, kind, list, count);
+        if (e) result = e;
     }
     replicas_list_free(list, count);
     pthread_mutex_unlock(&r->checkpoint_lock);
@@ -144,6 +162,19 @@ static void checkpoint_work(struct job *job)
     (void)logged;
 }
 
+enum { SPACE_CHECK_MS = 1000 };
+
+static void space_work(struct job *job)
+{
+    replicas_space_work(CONTAINER_OF(job, struct chore, job)->r);
+}
+
+static void space_done(struct job *job)
+{
+    replicas_space_looked(CONTAINER_OF(job, struct chore, job)->r);
+    chore_done(job);
+}
+
 void replicas_start_upkeep(struct replicas *r)
 {
     ASSERT_OWNER(r->opt.home);
@@ -157,13 +188,17 @@ void replicas_start_upkeep(struct replicas *r)
         [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work, chore_done},
         [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work, chore_done},
         [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_SPACE] = {SPACE_CHECK_MS, space_work, space_done},
     };
     for (int i = 0; i < CHORE_COUNT; i++) {
         struct chore *c = &r->chores[i];
         *c = (struct chore){.r = r, .interval_ms = rows[i].interval_ms};
         c->timer.fire = chore_fire;
         c->job = (struct job){.loop = r->opt.home, .work = rows[i].work, .done = rows[i].done};
-        chore_arm(c);
+        if (i == CHORE_SPACE)
+            loop_timer_set(r->opt.home, &c->timer, loop_now_us(r->opt.home));
+        else
+            chore_arm(c);
     }
     doomed_arm(r);
 }

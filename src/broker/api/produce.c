@@ -100,7 +100,7 @@ static void produce_prepare(struct request *rq, struct produce *p)
 /* ---- Checks */
 
 static enum kerr check_partition(struct request *rq, struct produce_part *part, const struct topic_replicas **topic,
-                                 struct str name, struct uuid id, int32_t index)
+                                 struct str name, struct uuid id, int32_t index, const char **message)
 {
     if (!str_is_null(name) && topic_is_internal(name)) return KERR_INVALID_TOPIC_EXCEPTION;
     struct located at;
@@ -109,6 +109,10 @@ static enum kerr check_partition(struct request *rq, struct produce_part *part, 
     const struct topic_settings *settings = topic_settings(at.topic);
     if (part->produce->acks == ACKS_ALL && atomic_load(&at.partition->isr_count) < settings->min_insync_replicas)
         return KERR_NOT_ENOUGH_REPLICAS;
+    if (partition_disk_is_full(at.partition)) {
+        *message = "The disk of the partition's log directory is full. Free space on it, or shorten retention.";
+        return KERR_KAFKA_STORAGE_ERROR;
+    }
     part->p = partition_ref(at.partition);
     *topic = at.topic;
     return KERR_NONE;
@@ -156,9 +160,10 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
                        const partition_data *data)
 {
     const struct topic_replicas *topic;
-    enum kerr kerr = check_partition(rq, part, &topic, name, id, data->index);
+    const char *message = NULL;
+    enum kerr kerr = check_partition(rq, part, &topic, name, id, data->index, &message);
     if (kerr) {
-        part_fail(part, kerr, NULL);
+        part_fail(part, kerr, message);
         if (rq->version < VERSION_LEADER_HINTS) return;
         struct leader_hint hint = leader_hint_of(rq, name, id, data->index, kerr);
         part->out->current_leader.leader_id = hint.leader;
@@ -259,6 +264,7 @@ static void produce_start_appends(struct produce *p)
         part->append.done = append_done;
         part->flushes_failed = atomic_load(&part->p->flushes_failed);
         atomic_fetch_add(&p->appends_pending, 1);
+        partition_wrote(part->p, part->append.size);
         plog_append(part->p->pl, &part->append);
     }
     if (atomic_fetch_sub(&p->appends_pending, 1) == 1) p->appends_done = true;
