@@ -61,6 +61,11 @@ int64_t plog_recovery_point(struct plog *pl)
     return atomic_load_explicit(&pl->recovery_point, memory_order_acquire);
 }
 
+int64_t plog_cleaned(const struct plog *pl)
+{
+    return atomic_load_explicit(&pl->cleaned, memory_order_acquire);
+}
+
 struct uuid plog_topic_id(const struct plog *pl)
 {
     return pl->topic_id;
