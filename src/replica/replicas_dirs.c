@@ -119,6 +119,7 @@ enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *pa
     meta_properties_init(&d->meta);
     checkpoint_init(&d->recovery_points);
     checkpoint_init(&d->log_starts);
+    checkpoint_init(&d->cleaned);
     enum err e = fs_mkdir_all(fs, path);
     if (e)
         return fault_set(f, e,

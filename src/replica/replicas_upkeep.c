@@ -1,5 +1,6 @@
 /* replicas_upkeep.c: what is done again and again: retention, checkpoints, the removal of deleted directories. */
 #include "base/mem.h"
+#include "replica/cleaner.h"
 #include "replica/replicas_internal.h"
 
 #define LOG_MODULE "replica"
@@ -93,6 +94,12 @@ static int64_t value_high_watermark(struct partition *p)
     return partition_high_watermark(p);
 }
 
+static int64_t value_cleaned(struct partition *p)
+{
+    return plog_cleaned(p->pl);
+}
+
+/* A negative value is left out. */
 static const struct {
     const char *file;
     int64_t (*value)(struct partition *p);
@@ -100,6 +107,7 @@ static const struct {
     [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point},
     [CHORE_STARTS] = {CHECKPOINT_LOG_START, value_log_start},
     [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark},
+    [CHORE_CLEANED] = {CHECKPOINT_CLEANER, value_cleaned},
 };
 
 /* One directory's file.  A log that is offline keeps its line: recovery goes by it. */
@@ -107,9 +115,11 @@ static enum err write_checkpoint(struct log_dir *d, enum chore_kind kind, struct
 {
     struct checkpoint cp;
     checkpoint_init(&cp);
-    for (size_t i = 0; i < count; i++)
-        if (list[i]->dir == d && list[i]->pl && !atomic_load(&list[i]->deleted))
-            checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
+    for (size_t i = 0; i < count; i++) {
+        if (list[i]->dir != d || !list[i]->pl || atomic_load(&list[i]->deleted)) continue;
+        int64_t value = checkpoint_kinds[kind].value(list[i]);
+        if (value >= 0) checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, value);
+    }
     char *path = mem_printf("%s/%s", d->path, checkpoint_kinds[kind].file);
     struct fault f = {0};
     enum err e = checkpoint_write(&cp, d->r->opt.fs, path, &f);
@@ -183,6 +193,7 @@ void replicas_start_upkeep(struct replicas *r)
         [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work},
         [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work},
         [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work},
+        [CHORE_CLEANED] = {INT64_MAX, NULL},
         [CHORE_SPACE] = {SPACE_CHECK_MS, space_work},
     };
     for (int i = 0; i < CHORE_COUNT; i++) {
@@ -196,7 +207,15 @@ void replicas_start_upkeep(struct replicas *r)
         else
             chore_arm(c);
     }
+    if (r->opt.clean) r->cleaner = cleaner_new(r, &r->opt.cleaner);
     doomed_arm(r);
+}
+
+void replicas_configure_cleaner(struct replicas *r, const struct cleaner_options *opt)
+{
+    ASSERT_OWNER(r->opt.home);
+    r->opt.cleaner = *opt;
+    cleaner_reconfigure(r->cleaner, opt);
 }
 
 /* ---- Directories on their way out */
@@ -256,6 +275,7 @@ void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms)
 void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
+    cleaner_stop(r->cleaner);
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
     loop_timer_cancel(r->opt.home, &r->doomed_timer);
     struct list_node *n;
