@@ -150,7 +150,8 @@ static inline bool log_dir_is_online(const struct log_dir *d)
 /* Takes the directory offline with all its partitions, tells replicas_options.dir_failed on the home loop, and leaves
  * the process alone.  `what` names what failed, for the log.  Any thread, without the locks of replicas or logs. */
 void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, const char *what);
-/* The same when `e` speaks of the directory: not of a full disk, nor of a limit of the process.  Returns `e`. */
+/* The same when `e` speaks of the directory: not of a full disk, a limit of the process, a name that is in use (a mount
+ * point) or a single log's content.  Returns `e`. */
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what);
 
 /* replicas_survey.c */
