@@ -118,8 +118,8 @@ int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
 /* First offset not known to be on disk.  No lock. */
 int64_t plog_recovery_point(const struct plog *pl);
-/* Up to where this replica may promise what it holds: the end, or with flush.mode=group what is on the disk.  No lock.
- */
+/* Up to where this replica may promise what it holds: the end, or what is on the disk while flush.messages or
+ * flush.mode=group ask for a flush of what lies above.  No lock. */
 int64_t plog_safe_end(const struct plog *pl);
 /* First offset of the earliest transaction still open (or whose marker is not replicated), or the end.  Last stable
  * offset = min(this, high watermark). */
