@@ -389,6 +389,7 @@ static struct plog *plog_new(const struct plog_options *opt)
     atomic_init(&pl->start, 0);
     atomic_init(&pl->end, 0);
     atomic_init(&pl->recovery_point, 0);
+    atomic_init(&pl->cleaned, opt->cleaned);
     atomic_init(&pl->txns_ended, false);
     pl->queue_tail = &pl->queue;
     pl->snapshot_offset = -1;

@@ -26,6 +26,15 @@ struct partition_services {
     _Atomic bool workers_gone;
 };
 
+/* What cleaner.c knows of a partition, under its lock. */
+struct partition_cleaning {
+    bool busy;        /* a thread cleans it */
+    uint32_t held;    /* cleaner_hold() */
+    int failures;     /* one after the other; */
+    int64_t retry_us; /*   not before then */
+    int64_t filed;    /* what cleaner-offset-checkpoint says; -1: nothing */
+};
+
 struct partition {
     _Atomic uint32_t refs;
     char *topic;
@@ -53,8 +62,9 @@ struct partition {
     struct list waiters;
     _Atomic uint32_t waiter_count;
     _Atomic uint8_t changed; /* replicas_upkeep.c: what has moved since a checkpoint of its kind was written */
-    size_t all_index;        /* replicas.c: its place in the list of all */
-    bool listed;             /* it is in there */
+    struct partition_cleaning cleaning;
+    size_t all_index; /* replicas.c: its place in the list of all */
+    bool listed;      /* it is in there */
 };
 
 /* Waits for the high watermark or the log's end to move, or for the role to change.  Embedded in what waits. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "replica/cleaner.h"
 #include "replica/flusher.h"
 #include "replica/replicas_internal.h"
 
@@ -240,7 +241,7 @@ static void close_cleanly(struct replicas *r, int64_t broker_epoch)
 {
     for (size_t i = 0; i < r->dir_count; i++) r->dirs[i].unclean = false;
     with_all_logs(r, flush_one, "flush_failed");
-    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS; kind++)
+    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_CLEANED; kind++)
         (void)!replicas_write_checkpoints(r, (enum chore_kind)kind); /* marks the directory */
     with_all_logs(r, close_one, "log_close_failed");
     for (size_t i = 0; i < r->dir_count; i++) mark_clean(r, &r->dirs[i], broker_epoch);
@@ -250,6 +251,8 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
 {
     if (!r) return;
     replicas_stop_upkeep(r);
+    cleaner_free(r->cleaner); /* before the logs go */
+    r->cleaner = NULL;
     if (clean) close_cleanly(r, broker_epoch);
     table_each(r->by_name, free_topic, NULL);
     table_free(r->by_name);
@@ -268,6 +271,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
         checkpoint_fini(&d->recovery_points);
         checkpoint_fini(&d->log_starts);
         checkpoint_fini(&d->watermarks);
+        checkpoint_fini(&d->cleaned);
         mem_free(d->path);
     }
     mem_free(r->dirs);

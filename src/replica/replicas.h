@@ -40,6 +40,16 @@ struct topic_replicas {
     _Atomic(struct partition *) parts[]; /* NULL: not here */
 };
 
+/* log.cleaner.*: of all threads together. */
+struct cleaner_options {
+    unsigned threads;
+    int64_t dedupe_bytes;
+    double load_factor;
+    int64_t io_bytes;
+    double io_bytes_per_second;
+    int64_t backoff_ms;
+};
+
 struct replicas_options {
     struct fs *fs;
     struct clock *clock;
@@ -56,7 +66,9 @@ struct replicas_options {
     int64_t checkpoint_ms;           /* log.flush.offset.checkpoint.interval.ms */
     int64_t start_checkpoint_ms;     /* log.flush.start.offset.checkpoint.interval.ms */
     int64_t watermark_checkpoint_ms; /* replica.high.watermark.checkpoint.interval.ms */
-    int64_t reserve_bytes;           /* log.dir.reserve.bytes, log.dir.resume.bytes; -1: by the disk's size */
+    bool clean;                      /* log.cleaner.enable */
+    struct cleaner_options cleaner;
+    int64_t reserve_bytes; /* log.dir.reserve.bytes, log.dir.resume.bytes; -1: by the disk's size */
     int64_t resume_bytes;
     /* The settings of a topic that is about to be opened; may be called on workers. */
     void (*settings_of)(void *arg, struct str topic, struct topic_settings *out);
@@ -149,6 +161,8 @@ void replicas_apply(struct replicas *r, int32_t broker_id, const struct leader_a
                     replicas_done done, void *arg);
 /* StopReplica: takes replicas out of service; with delete_partition their directories go. */
 void replicas_stop(struct replicas *r, const struct stop_replica_request *request, replicas_stopped done, void *arg);
+/* New settings of the cleaner.  Home loop. */
+void replicas_configure_cleaner(struct replicas *r, const struct cleaner_options *opt);
 /* The topic's configuration changed.  Home loop. */
 void replicas_reconfigure(struct replicas *r, struct str topic, const struct topic_settings *settings);
 

@@ -173,7 +173,7 @@ static void item_open(struct apply *ap, struct apply_item *it)
     struct fault f = {0};
     if (!it->p->pl) {
         /* Of a new one the checkpoints do not tell, but maybe of a deleted topic of the same name. */
-        struct log_origin origin = {.recovery_point = 0};
+        struct log_origin origin = {.cleaned = -1};
         if (it->p->found) origin = replicas_loaded_origin(it->p);
         origin.topic_id = it->topic_id;
         enum err e = replicas_open_log(ap->r, it->p, &origin, NULL, &f);
@@ -398,7 +398,7 @@ static enum err stop_retire(struct replicas *r, struct stop_item *it)
 static void stop_work(struct job *job)
 {
     struct stop_job *sj = CONTAINER_OF(job, struct stop_job, job);
-    bool had_start = false, had_recovery_point = false;
+    bool had_start = false, had_recovery_point = false, was_cleaned = false;
     for (size_t i = 0; i < sj->count; i++) {
         struct stop_item *it = &sj->items[i];
         if (!it->p || !it->delete) continue;
@@ -410,10 +410,12 @@ static void stop_work(struct job *job)
         }
         had_start |= !it->p->pl || plog_start(it->p->pl) > 0;
         had_recovery_point |= !it->p->pl || plog_recovery_point(it->p->pl) > 0;
+        was_cleaned |= !it->p->pl || plog_cleaned(it->p->pl) >= 0;
     }
     /* A failure is logged; the next chore tries again. */
     if (had_start) (void)!replicas_write_checkpoints(sj->r, CHORE_STARTS);
     if (had_recovery_point) (void)!replicas_write_checkpoints(sj->r, CHORE_CHECKPOINT);
+    if (was_cleaned) (void)!replicas_write_checkpoints(sj->r, CHORE_CLEANED);
 }
 
 /* Its directory is there still, under its name: it waits among the unclaimed ones for the controller to ask again. */

@@ -84,7 +84,7 @@ enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 
 void partition_failed(struct partition *p, enum err e, const char *what)
 {
-    if (e == ERR_CORRUPT) /* of this log alone */
+    if (e == ERR_CORRUPT || !p->dir) /* of this log alone */
         partition_set_offline(p);
     else
         replicas_dir_check(p->dir, e, what);
@@ -122,6 +122,7 @@ enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *pa
     checkpoint_init(&d->recovery_points);
     checkpoint_init(&d->log_starts);
     checkpoint_init(&d->watermarks);
+    checkpoint_init(&d->cleaned);
     enum err e = fs_mkdir_all(fs, path);
     if (e)
         return fault_set(f, e,

@@ -26,8 +26,8 @@ struct log_dir {
     bool reserved; /* the reserve file is there; look_lock */
     struct meta_properties meta;
     bool has_meta;
-    bool clean;                                                /* shut down cleanly last time; read at load */
-    struct checkpoint recovery_points, log_starts, watermarks; /* as they were at load */
+    bool clean; /* shut down cleanly last time; read at load */
+    struct checkpoint recovery_points, log_starts, watermarks, cleaned; /* as they were at load */
     _Atomic uint32_t partition_count;
     _Atomic uint32_t unrecovered; /* logs that a crash left, not open yet: without them no shutdown is clean */
 };
@@ -95,6 +95,7 @@ enum chore_kind {
     CHORE_CHECKPOINT,
     CHORE_STARTS,
     CHORE_WATERMARKS,
+    CHORE_CLEANED, /* cleaner-offset-checkpoint: written by the cleaner, when it has cleaned */
     CHORE_SPACE,
     CHORE_COUNT
 };
@@ -117,6 +118,7 @@ struct replicas {
     size_t all_count, all_cap;
     struct chore chores[CHORE_COUNT];
     struct retention retention;
+    struct cleaner *cleaner;         /* NULL: not running */
     pthread_mutex_t checkpoint_lock; /* one writer of checkpoint files at a time; `lock` is taken while it is held */
     struct openings openings;
     struct list doomed; /* by due time */
@@ -161,7 +163,7 @@ bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index);
 /* replicas_load.c */
 /* What is known of a log before it is opened; zeroed but for the id when it is new. */
 struct log_origin {
-    int64_t recovery_point, log_start; /* from the checkpoints */
+    int64_t recovery_point, log_start, cleaned; /* from the checkpoints; the last one -1 when not there */
     bool clean;
     struct uuid topic_id; /* zero: the one in its directory */
 };

@@ -56,6 +56,21 @@ static enum err load_checkpoint(struct replicas *r, const struct log_dir *d, con
     return e;
 }
 
+/* Without it logs are cleaned from their start again, which costs time and nothing else. */
+static void load_cleaned(struct log_dir *d)
+{
+    struct fault f = {0};
+    char *file = mem_printf("%s/" CHECKPOINT_CLEANER, d->path);
+    enum err e = checkpoint_read(&d->cleaned, d->r->opt.fs, file, &f);
+    mem_free(file);
+    if (e) {
+        LOG_WARN("cleaner_checkpoint_unreadable", "reason=\"%s\"", f.text);
+        checkpoint_fini(&d->cleaned);
+        checkpoint_init(&d->cleaned);
+    }
+    checkpoint_get(&d->cleaned, STR_EMPTY, 0, 0);
+}
+
 static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *f)
 {
     struct fs *fs = ld->r->opt.fs;
@@ -71,6 +86,7 @@ static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *
     if (!e) e = load_checkpoint(ld->r, d, CHECKPOINT_LOG_START, &d->log_starts, f);
     if (!e) e = load_checkpoint(ld->r, d, CHECKPOINT_REPLICATION, &d->watermarks, f);
     if (e) return e;
+    load_cleaned(d);
     size_t from = ld->count;
     e = fs_list(fs, d->path, load_dir_entry, ld);
     if (!d->clean) atomic_store(&d->unrecovered, (uint32_t)(ld->count - from));
@@ -90,6 +106,7 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
         .dir = path,
         .recovery_point = origin->recovery_point,
         .log_start = origin->log_start,
+        .cleaned = origin->cleaned,
         .clean = origin->clean,
         .topic_id = origin->topic_id,
         .config = settings.log,
@@ -100,6 +117,7 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
     };
     struct plog *pl;
     enum err e = plog_open(&pl, &opt, f);
+    if (!e) p->cleaning.filed = origin->cleaned;
     if (!e) partition_give_log(p, pl);
     mem_free(path);
     return e;

@@ -39,6 +39,7 @@ struct log_origin replicas_loaded_origin(const struct partition *p)
     return (struct log_origin){
         .recovery_point = checkpoint_get(&p->dir->recovery_points, str_of(p->topic), p->index, 0),
         .log_start = checkpoint_get(&p->dir->log_starts, str_of(p->topic), p->index, 0),
+        .cleaned = checkpoint_get(&p->dir->cleaned, str_of(p->topic), p->index, -1),
         .clean = p->dir->clean,
     };
 }

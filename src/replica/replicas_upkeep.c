@@ -1,5 +1,6 @@
 /* replicas_upkeep.c: what is done again and again: retention, checkpoints, the removal of deleted directories. */
 #include "base/mem.h"
+#include "replica/cleaner.h"
 #include "replica/replicas_internal.h"
 
 #define LOG_MODULE "replica"
@@ -112,6 +113,17 @@ static struct checkpoint *loaded_watermarks(struct log_dir *d)
     return &d->watermarks;
 }
 
+static int64_t value_cleaned(struct partition *p)
+{
+    return plog_cleaned(p->pl);
+}
+
+static struct checkpoint *loaded_cleaned(struct log_dir *d)
+{
+    return &d->cleaned;
+}
+
+/* A negative value is left out. */
 static const struct {
     const char *file;
     int64_t (*value)(struct partition *p);
@@ -120,6 +132,7 @@ static const struct {
     [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point, loaded_recovery_points},
     [CHORE_STARTS] = {CHECKPOINT_LOG_START, value_log_start, loaded_log_starts},
     [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark, loaded_watermarks},
+    [CHORE_CLEANED] = {CHECKPOINT_CLEANER, value_cleaned, loaded_cleaned},
 };
 
 /* A log that is not open (yet) keeps the line that the file had, one that went offline has its own: recovery goes by
@@ -214,6 +227,7 @@ void replicas_start_upkeep(struct replicas *r)
         [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work, chore_done},
         [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work, chore_done},
         [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_CLEANED] = {INT64_MAX, NULL, chore_done}, /* the cleaner writes it */
         [CHORE_SPACE] = {SPACE_CHECK_MS, space_work, space_done},
     };
     for (int i = 0; i < CHORE_COUNT; i++) {
@@ -226,7 +240,15 @@ void replicas_start_upkeep(struct replicas *r)
         else
             chore_arm(c);
     }
+    if (r->opt.clean) r->cleaner = cleaner_new(r, &r->opt.cleaner);
     doomed_arm(r);
+}
+
+void replicas_configure_cleaner(struct replicas *r, const struct cleaner_options *opt)
+{
+    ASSERT_OWNER(r->opt.home);
+    r->opt.cleaner = *opt;
+    cleaner_reconfigure(r->cleaner, opt);
 }
 
 /* ---- Directories on their way out */
@@ -286,6 +308,7 @@ void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms)
 void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
+    cleaner_stop(r->cleaner);
     replicas_stop_opening(r);
     atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
