@@ -194,7 +194,8 @@ void replicas_opening_defer(struct opening *op, const struct role *role);
 void replicas_stop_opening(struct replicas *r);
 
 /* replicas_apply.c */
-/* Takes a partition with an open log into the table of topics, which refers to it from now on.  Home loop. */
+/* Takes a partition into the table of topics, and over the caller's reference.  Also one whose log could not be opened:
+ * clients are told why.  Home loop. */
 void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
                     int32_t topic_partitions);
 /* A leader's epoch begins in its log.  Worker. */
