@@ -9,6 +9,7 @@
 #include "broker/broker_internal.h"
 #include "broker/dynamic_config.h"
 #include "broker/fetch_sessions.h"
+#include "broker/log_dirs.h"
 #include "broker/own_channel.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
@@ -61,10 +62,24 @@ static void take_limits(struct broker *br, const struct config *cfg)
     atomic_store(&br->idle_us_max, idle_ms < 0 || idle_ms > INT64_MAX / 1000 ? -1 : idle_ms * 1000);
 }
 
+static struct cleaner_options cleaner_options_of(const struct config *cfg)
+{
+    return (struct cleaner_options){
+        .threads = (unsigned)config_i64(cfg, CFG_LOG_CLEANER_THREADS),
+        .dedupe_bytes = config_i64(cfg, CFG_LOG_CLEANER_DEDUPE_BUFFER_SIZE),
+        .load_factor = config_f64(cfg, CFG_LOG_CLEANER_IO_BUFFER_LOAD_FACTOR),
+        .io_bytes = config_i64(cfg, CFG_LOG_CLEANER_IO_BUFFER_SIZE),
+        .io_bytes_per_second = config_f64(cfg, CFG_LOG_CLEANER_IO_MAX_BYTES_PER_SECOND),
+        .backoff_ms = config_i64(cfg, CFG_LOG_CLEANER_BACKOFF_MS),
+    };
+}
+
 void broker_config_changed(struct broker *br)
 {
     struct config *cfg = config_live_ref(br->config);
+    const struct cleaner_options cleaner = cleaner_options_of(cfg);
     take_limits(br, cfg);
+    replicas_configure_cleaner(br->replicas, &cleaner);
     server_reconfigure(br->server, cfg);
     config_unref(cfg);
 }
@@ -93,8 +108,9 @@ static void broker_topic_settings(void *arg, struct str topic, struct topic_sett
     dynamic_config_topic_settings(br->dynamic_config, topic, out);
 }
 
-static enum err open_replicas(struct broker *br, const struct config *cfg, struct fault *f)
+static enum err open_replicas(struct broker_run *run, const struct config *cfg, struct fault *f)
 {
+    struct broker *br = &run->br;
     struct config_list dirs = config_log_dirs(cfg);
     const struct replicas_options opt = {
         .fs = br->fs,
@@ -103,6 +119,10 @@ static enum err open_replicas(struct broker *br, const struct config *cfg, struc
         .home = broker_home(br),
         .grace = br->grace,
         .workers = br->workers,
+        /* A quarter is left for connections and what is opened for a moment. */
+        .open_files_max = (size_t)(br->file_limit - br->file_limit / 4),
+        /* The other half is for those who wait for a read. */
+        .flush_jobs_max = (unsigned)config_i64(cfg, CFG_BACKGROUND_THREADS) / 2,
         .dirs = dirs.items,
         .dir_count = dirs.count,
         .retention_check_ms = config_i64(cfg, CFG_LOG_RETENTION_CHECK_INTERVAL_MS),
@@ -110,8 +130,15 @@ static enum err open_replicas(struct broker *br, const struct config *cfg, struc
         .checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS),
         .start_checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS),
         .watermark_checkpoint_ms = config_i64(cfg, CFG_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS),
+        .clean = config_bool(cfg, CFG_LOG_CLEANER_ENABLE),
+        .cleaner = cleaner_options_of(cfg),
+        .reserve_bytes = config_i64(cfg, CFG_LOG_DIR_RESERVE_BYTES),
+        .resume_bytes = config_i64(cfg, CFG_LOG_DIR_RESUME_BYTES),
         .settings_of = broker_topic_settings,
         .settings_arg = br,
+        .dir_failed = log_dir_failed,
+        .ask_again = log_dirs_ask_again,
+        .dir_failed_arg = run,
     };
     return replicas_open(&br->replicas, &opt, f);
 }
@@ -129,7 +156,7 @@ static enum err make_parts(struct broker_run *run, const struct config *cfg, str
     br->metadata = metadata_new(br->grace, broker_home(br));
     e = server_open(&br->server, br, cfg, f);
     if (e) return e;
-    return open_replicas(br, cfg, f);
+    return open_replicas(run, cfg, f);
 }
 
 /* ---- Running */
@@ -233,8 +260,7 @@ enum err broker_run(const struct broker_env *env, struct config *config, struct 
     run->fault = f;
     api_table_init();
 
-    uint64_t files;
-    if (process_raise_file_limit(&files)) LOG_WARN("file_limit", "reason=\"cannot be raised\"");
+    if (process_raise_file_limit(&br->file_limit)) LOG_WARN("file_limit", "reason=\"cannot be raised\"");
     struct config *cfg = config_live_ref(br->config);
     enum err e = make_parts(run, cfg, f);
     config_unref(cfg);

@@ -21,6 +21,7 @@ struct broker_run {
     bool started, stopping;
     bool drained, controller_stopping, controller_stopped; /* stop.c: how far it is */
     struct timer drain_timer;
+    struct timer dir_timer; /* log_dirs.c */
     struct loop_msg start_msg, drained_msg;
 };
 

@@ -81,19 +81,20 @@ struct bytes partition_encode(const struct controller_partition *p, struct arena
     return znode_state_encode(a, &zs);
 }
 
-static int32_t *live_of(const struct controller *c, const int32_t *ids, int32_t count, int32_t *live_count)
+static int32_t *live_of(const struct controller *c, const struct controller_partition *p, const int32_t *ids,
+                        int32_t count, int32_t *live_count)
 {
     int32_t *live = mem_alloc((size_t)count * sizeof *live);
     *live_count = 0;
     for (int32_t i = 0; i < count; i++)
-        if (broker_find(c, ids[i])) live[(*live_count)++] = ids[i];
+        if (replica_is_alive(c, p, ids[i])) live[(*live_count)++] = ids[i];
     return live;
 }
 
 bool partition_start(const struct controller *c, struct controller_partition *p)
 {
     int32_t count;
-    int32_t *live = live_of(c, p->replicas, p->replica_count, &count);
+    int32_t *live = live_of(c, p, p->replicas, p->replica_count, &count);
     if (count) {
         p->leader = live[0];
         p->leader_epoch = 0;
@@ -108,17 +109,16 @@ bool partition_start(const struct controller *c, struct controller_partition *p)
 static int32_t leader_choose(const struct controller *c, const struct controller_partition *p)
 {
     for (int32_t i = 0; i < p->replica_count; i++)
-        if (ids_have(p->isr, p->isr_count, p->replicas[i]) && broker_find(c, p->replicas[i])) return p->replicas[i];
+        if (ids_have(p->isr, p->isr_count, p->replicas[i]) && replica_is_alive(c, p, p->replicas[i]))
+            return p->replicas[i];
     return -1;
 }
 
-/* Changes a partition with a state in memory; false: nothing to change.  `fence`: brokers are known to have gone, so
- * the in-sync set is shrunk and a dead leader deposed even when nobody follows it. */
-static bool partition_mend(const struct controller *c, struct controller_partition *p, bool fence)
+bool partition_mend(const struct controller *c, struct controller_partition *p, bool fence)
 {
-    bool leads = p->leader >= 0 && broker_find(c, p->leader);
+    bool leads = p->leader >= 0 && replica_is_alive(c, p, p->leader);
     int32_t live_count;
-    int32_t *live = live_of(c, p->isr, p->isr_count, &live_count);
+    int32_t *live = live_of(c, p, p->isr, p->isr_count, &live_count);
     int32_t leader = leads ? p->leader : leader_choose(c, p);
     bool shrinks = (fence || !leads) && live_count > 0 && live_count < p->isr_count;
     bool changes = shrinks || (leader != p->leader && (leader >= 0 || fence));
@@ -188,6 +188,7 @@ static void registration_read(void *arg, const struct coord_result *r)
         if (broker_load(c, rd->id, r, &be->fault) == OK) {
             be->came = mem_grow(be->came, &be->came_cap, be->came_count + 1, sizeof *be->came);
             be->came[be->came_count++] = rd->id;
+            replicas_online_again(c, rd->id);
             LOG_INFO("broker_came", "broker=%d epoch=%lld", rd->id, (long long)r->stat.czxid);
         }
     } else if (r->err && r->err != ERR_NOT_FOUND) {
@@ -285,13 +286,6 @@ static void write_changes(struct brokers_event *be)
     writes_fini(&w);
 }
 
-static void add_everything(struct controller *c, struct sending *s)
-{
-    for (struct topic *t = c->topics; t; t = t->by_name.next)
-        for (int32_t i = 0; i < t->partition_count && !t->deleting; i++)
-            if (t->partitions[i].replicas) sending_add_partition(s, t, i, false);
-}
-
 static void tell(struct brokers_event *be)
 {
     struct controller *c = be->c;
@@ -308,7 +302,7 @@ static void tell(struct brokers_event *be)
     for (size_t i = 0; i < (be->loaded ? 1 : be->came_count); i++) {
         s = sending_new(c);
         if (!be->loaded) sending_only_to(s, be->came[i]);
-        add_everything(c, s);
+        sending_add_everything(s);
         sending_send(s, NULL, NULL);
     }
     deletion_resume(c);

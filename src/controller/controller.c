@@ -564,6 +564,7 @@ static enum step office_run(struct controller *c, struct event *ev)
     if (won) {
         state_set(c, CONTROLLER_ACTIVE);
         brokers_queue(c, true);
+        log_dirs_watch(c);
     } else if (!lost) {
         office_queue(c);
     }
@@ -597,6 +598,7 @@ struct controller *controller_start(const struct controller_options *opt)
     if (!str_is_null(listener)) c->opt.inter_broker_listener.data = mem_strndup(listener.data, listener.size);
     list_init(&c->queue);
     c->retry.fire = retry_fire;
+    c->deletion_retry.fire = deletion_retry_fire;
     office_queue(c);
     return c;
 }
@@ -609,6 +611,7 @@ void controller_stop(struct controller *c, void (*stopped)(void *arg), void *arg
     c->stopped = stopped;
     c->stopped_arg = arg;
     loop_timer_cancel(c->opt.loop, &c->retry);
+    loop_timer_cancel(c->opt.loop, &c->deletion_retry);
     if (c->state != CONTROLLER_STANDBY) controller_depose(c);
     controller_pump(c);
 }

@@ -186,6 +186,8 @@ void controller_allocate_producer_ids(struct controller *c, int32_t broker_id, s
 struct controller_partition {
     int32_t *replicas, *adding, *removing, *isr; /* replicas NULL: there is no such partition */
     int32_t replica_count, adding_count, removing_count, isr_count;
+    int32_t *offline; /* replicas whose log directory has failed while their broker lives */
+    int32_t offline_count;
     int32_t leader, leader_epoch; /* leader -1: none */
     int32_t controller_epoch;     /* of the controller that decided */
     int32_t state_version;        /* of the state's znode, Kafka's partition epoch; -1: not written yet */

@@ -93,6 +93,8 @@ struct controller {
     void *stopped_arg;
     struct loop_msg stop_msg;
     struct timer retry; /* running for office again after the store failed */
+    struct timer deletion_retry;
+    int64_t deletion_wait_us; /* how long it was last */
 };
 
 /* Appends the event and runs what can be run.  Owner. */
@@ -166,6 +168,8 @@ void sending_add_partition(struct sending *s, struct topic *t, int32_t partition
 bool sending_add_deletion(struct sending *s, struct topic *t);
 /* Only the topics' partitions that `broker_id` holds, and everything in UpdateMetadata: a broker that came. */
 void sending_only_to(struct sending *s, int32_t broker_id);
+/* Every partition of every topic that is not being deleted. */
+void sending_add_everything(struct sending *s);
 /* Sends all, always with the live brokers.  `own_done` runs when the own broker has answered all that went to it (at
  * once when nothing did). */
 void sending_send(struct sending *s, void (*own_done)(void *arg), void *own_arg);
@@ -185,6 +189,21 @@ void brokers_watch_fired(void *arg, enum coord_event event, struct str path);
 /* The first leader of a new partition, in memory: false when no replica is alive. */
 bool partition_start(const struct controller *c, struct controller_partition *p);
 struct bytes partition_encode(const struct controller_partition *p, struct arena *a);
+
+/* Changes a partition with a state in memory; false: nothing to change.  `fence`: replicas are known to have gone, so
+ * the in-sync set is shrunk and a dead leader deposed even when nobody follows it. */
+bool partition_mend(const struct controller *c, struct controller_partition *p, bool fence);
+
+/* --- log_dirs.c: replicas in failed log directories --- */
+
+/* The broker is there and, as far as it told, the directory with its replica too. */
+bool replica_is_alive(const struct controller *c, const struct controller_partition *p, int32_t id);
+/* The broker came anew: what was known of its directories is old. */
+void replicas_online_again(struct controller *c, int32_t broker_id);
+/* Learns from a LeaderAndIsr's answer which replicas are offline, and moves their leaders. */
+void log_dirs_answered(struct controller *c, int32_t broker_id, const struct leader_and_isr_response *r);
+/* From now on looks at what brokers tell of their directories.  When the office is taken. */
+void log_dirs_watch(struct controller *c);
 
 /* --- ops.c: what clients asked for --- */
 
@@ -262,6 +281,8 @@ void op_topic_finish_failed(struct op_topic *t);
 void deletion_resume(struct controller *c);
 /* Out of office: nobody is told any more when topics are gone. */
 void deletion_abandon(struct controller *c);
+/* Tries again what a broker could not delete. */
+void deletion_retry_fire(struct timer *t);
 /* One broker answered StopReplica. */
 void deletion_stopped(struct controller *c, struct str topic, bool ok);
 

@@ -177,14 +177,32 @@ static void remove_if_stopped(struct controller *c, struct topic *t)
     if (t->deletion_waits == 0 && !t->deletion_queued && holders_are_alive(c, t)) removal_queue(c, t);
 }
 
+enum { RETRY_US_MIN = 1000 * 1000, RETRY_US_MAX = 60 * 1000 * 1000 };
+
+/* The disk may have been full, or the directory is offline: both can last. */
+static void retry_later(struct controller *c)
+{
+    if (c->stopping || timer_is_set(&c->deletion_retry)) return;
+    c->deletion_wait_us = MIN(MAX(c->deletion_wait_us * 2, RETRY_US_MIN), RETRY_US_MAX);
+    loop_timer_set(c->opt.loop, &c->deletion_retry, loop_now_us(c->opt.loop) + c->deletion_wait_us);
+}
+
+void deletion_retry_fire(struct timer *t)
+{
+    struct controller *c = CONTAINER_OF(t, struct controller, deletion_retry);
+    if (!c->stopping && c->state == CONTROLLER_ACTIVE) deletion_resume(c);
+}
+
 void deletion_stopped(struct controller *c, struct str topic, bool ok)
 {
     struct topic *t = topic_find(c, topic);
     if (!t || !t->deleting || t->deletion_waits == 0) return;
     if (!ok) {
         LOG_WARN("replica_not_deleted", "topic=%.*s", STR_ARG(topic));
-        return; /* tried again when a broker comes, or by the next controller */
+        retry_later(c);
+        return;
     }
+    c->deletion_wait_us = 0;
     t->deletion_waits--;
     remove_if_stopped(c, t);
 }

@@ -66,6 +66,13 @@ void sending_add_partition(struct sending *s, struct topic *t, int32_t partition
     add(s, (struct item){.topic = t, .partition = partition, .is_new = is_new});
 }
 
+void sending_add_everything(struct sending *s)
+{
+    for (struct topic *t = s->c->topics; t; t = t->by_name.next)
+        for (int32_t i = 0; i < t->partition_count && !t->deleting; i++)
+            if (t->partitions[i].replicas) sending_add_partition(s, t, i, false);
+}
+
 void sending_only_to(struct sending *s, int32_t broker_id)
 {
     s->one_broker = true;
@@ -136,6 +143,7 @@ static void leader_and_isr_answered(void *arg, enum err e, const struct leader_a
                 LOG_WARN("partition_refused", "broker=%d partition=%d code=%s", m->broker_id,
                          r->topics[i].partition_errors[k].partition_index,
                          kerr_name(r->topics[i].partition_errors[k].error_code));
+    if (!e && !r->error_code) log_dirs_answered(m->c, m->broker_id, r);
     message_end(m, e, e ? 0 : r->error_code);
 }
 
@@ -292,7 +300,8 @@ static void fill_update_metadata_partition(struct message *m, const struct item 
     ps->replicas_count = p->replica_count;
     ps->offline_replicas = arena_array(a, int32_t, (size_t)p->replica_count);
     for (int32_t r = 0; r < p->replica_count; r++)
-        if (!broker_find(m->c, p->replicas[r])) ps->offline_replicas[ps->offline_replicas_count++] = p->replicas[r];
+        if (!replica_is_alive(m->c, p, p->replicas[r]))
+            ps->offline_replicas[ps->offline_replicas_count++] = p->replicas[r];
 }
 
 static void fill_live_brokers(struct message *m, struct update_metadata_request *rq)

@@ -71,6 +71,7 @@ static void partition_fini(struct controller_partition *p)
     mem_free(p->adding);
     mem_free(p->removing);
     mem_free(p->isr);
+    mem_free(p->offline);
     *p = (struct controller_partition){.leader = -1, .state_version = -1};
 }
 

@@ -220,7 +220,7 @@ void znodes_make_persistent(struct coord *c, struct coord_to to)
         ZNODE_BROKER_SEQID,
         STR("/isr_change_notification"),
         ZNODE_PRODUCER_ID_BLOCK,
-        STR("/log_dir_event_notification"),
+        ZNODE_LOG_DIR_EVENTS,
         STR("/config/topics"),
         STR("/config/clients"),
         STR("/config/users"),
@@ -523,6 +523,22 @@ struct bytes znode_controller_encode(struct arena *a, const struct znode_control
 {
     return out_give(a, json_pack("{s:i,s:i,s:o,s:i}", "version", 2, "brokerid", c->broker_id, "timestamp",
                                  out_i64_text(c->timestamp_ms), "kraftControllerEpoch", c->kraft_controller_epoch));
+}
+
+enum err znode_log_dir_event_decode(struct arena *a, struct str path, struct bytes data, int32_t *broker_id,
+                                    struct fault *f)
+{
+    struct in in = in_open(a, data);
+    int32_t id = in_i32(&in, "broker");
+    enum err e = in_close(&in, path, f);
+    if (!e) *broker_id = id;
+    return e;
+}
+
+/* Event 1 is "a log directory failed", the only one there is. */
+struct bytes znode_log_dir_event_encode(struct arena *a, int32_t broker_id)
+{
+    return out_give(a, json_pack("{s:i,s:i,s:i}", "version", 1, "broker", broker_id, "event", 1));
 }
 
 enum err znode_controller_epoch_decode(struct bytes data, int32_t *out, struct fault *f)

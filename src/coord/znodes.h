@@ -29,6 +29,8 @@
 #define ZNODE_CONTROLLER_EPOCH  STR("/controller_epoch")
 #define ZNODE_DELETE_TOPICS     STR("/admin/delete_topics")
 #define ZNODE_FEATURE           STR("/feature")
+#define ZNODE_LOG_DIR_EVENTS    STR("/log_dir_event_notification")
+#define ZNODE_LOG_DIR_EVENT     STR("/log_dir_event_notification/log_dir_event_") /* sequential */
 #define ZNODE_PRODUCER_ID_BLOCK STR("/latest_producer_id_block")
 
 /* Directories under /config. */
@@ -142,6 +144,11 @@ struct znode_controller {
 MUST_USE enum err znode_controller_decode(struct arena *a, struct bytes data, struct znode_controller *out,
                                           struct fault *f);
 struct bytes znode_controller_encode(struct arena *a, const struct znode_controller *c);
+
+/* A broker's word that one of its log directories has failed (KIP-112). */
+MUST_USE enum err znode_log_dir_event_decode(struct arena *a, struct str path, struct bytes data, int32_t *broker_id,
+                                             struct fault *f);
+struct bytes znode_log_dir_event_encode(struct arena *a, int32_t broker_id);
 
 MUST_USE enum err znode_controller_epoch_decode(struct bytes data, int32_t *out, struct fault *f);
 struct bytes znode_controller_epoch_encode(struct arena *a, int32_t epoch);

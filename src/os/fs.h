@@ -36,7 +36,8 @@ struct fs_stat {
 };
 
 struct fs_space {
-    int64_t total, available; /* bytes */
+    int64_t total, available;             /* bytes */
+    int64_t files_total, files_available; /* inodes; 0 of 0: the file system does not count them */
 };
 
 typedef void (*fs_list_fn)(void *arg, const char *name, bool is_dir);
@@ -52,6 +53,7 @@ struct fs_ops {
     enum err (*sync_dir)(struct fs *fs, const char *path);
     enum err (*space)(struct fs *fs, const char *path, struct fs_space *out);
     enum err (*lock)(struct fs *fs, const char *path, struct file **out);
+    size_t (*open_count)(struct fs *fs); /* NULL: files cost no descriptors */
 };
 
 struct fs {
@@ -127,6 +129,12 @@ MUST_USE static inline enum err fs_space(struct fs *fs, const char *path, struct
 MUST_USE static inline enum err fs_lock(struct fs *fs, const char *path, struct file **out)
 {
     return fs->ops->lock(fs, path, out);
+}
+
+/* Files that are open now, of the whole process.  Cheap. */
+static inline size_t fs_open_count(struct fs *fs)
+{
+    return fs->ops->open_count ? fs->ops->open_count(fs) : 0;
 }
 
 /* Built of the above, in fs.c. */

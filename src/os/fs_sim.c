@@ -677,7 +677,7 @@ static enum err sim_space(struct fs *fs, const char *path, struct fs_space *out)
     if (!e) e = path_find_there(s, path, &at);
     if (e) return e;
     int64_t total = s->opt.capacity_bytes > 0 ? s->opt.capacity_bytes : INT64_MAX;
-    *out = (struct fs_space){total, MAX(total - s->used, 0)};
+    *out = (struct fs_space){.total = total, .available = MAX(total - s->used, 0)};
     return OK;
 }
 

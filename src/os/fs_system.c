@@ -17,6 +17,8 @@
 /* As Java makes them: the umask decides, so that a directory shared by a group stays so. */
 enum { FILE_MODE = 0666, DIR_MODE = 0777 };
 
+static _Atomic size_t open_files; /* of this process, through here */
+
 struct system_file {
     struct file file;
     /* The file system knows no RWF_NOWAIT: reads go the plain way, as they did before kernels had it. */
@@ -137,7 +139,9 @@ static enum err system_allocate(struct file *f, int64_t pos, int64_t size)
 
 static enum err system_sync(struct file *f)
 {
-    return fdatasync(f->fd) < 0 ? last_error() : OK; /* never tried again, see fs.h */
+    /* Whatever the reason, what was written may be lost: no room, which passes elsewhere, is as bad here.  Never tried
+     * again, see fs.h. */
+    return fdatasync(f->fd) < 0 ? ERR_IO : OK;
 }
 
 static void system_write_behind(struct file *f, int64_t pos, int64_t size)
@@ -169,6 +173,7 @@ void file_unmap(void *map, size_t size)
 
 static void system_close(struct file *f)
 {
+    atomic_fetch_sub_explicit(&open_files, 1, memory_order_relaxed);
     close(f->fd); /* Linux releases the descriptor whatever it returns; what matters was synced before */
     mem_free(CONTAINER_OF(f, struct system_file, file));
 }
@@ -203,6 +208,7 @@ static enum err open_fd(const char *path, int flags, int *out)
 static struct file *file_of_fd(int fd)
 {
     struct system_file *sf = mem_zalloc(1, sizeof *sf);
+    atomic_fetch_add_explicit(&open_files, 1, memory_order_relaxed);
     sf->file.ops = &system_file_ops;
     sf->file.fd = fd;
     atomic_init(&sf->file.refs, 1);
@@ -301,6 +307,8 @@ static enum err system_space(struct fs *fs, const char *path, struct fs_space *o
         if (errno != EINTR) return last_error();
     out->total = (int64_t)(st.f_blocks * st.f_frsize);
     out->available = (int64_t)(st.f_bavail * st.f_frsize);
+    out->files_total = (int64_t)st.f_files;
+    out->files_available = (int64_t)st.f_favail;
     return OK;
 }
 
@@ -323,6 +331,12 @@ static enum err system_lock(struct fs *fs, const char *path, struct file **out)
     return OK;
 }
 
+static size_t system_open_count(struct fs *fs)
+{
+    (void)fs;
+    return atomic_load_explicit(&open_files, memory_order_relaxed);
+}
+
 struct fs *fs_system(void)
 {
     static const struct fs_ops ops = {
@@ -336,6 +350,7 @@ struct fs *fs_system(void)
         .sync_dir = system_sync_dir,
         .space = system_space,
         .lock = system_lock,
+        .open_count = system_open_count,
     };
     static struct fs system = {.ops = &ops};
     return &system;

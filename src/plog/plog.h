@@ -10,6 +10,7 @@
 #ifndef PLOG_PLOG_H
 #define PLOG_PLOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,8 +34,11 @@ struct plog_config {
     int64_t index_interval_bytes;
     int64_t retention_ms, retention_bytes;
     bool cleanup_delete, cleanup_compact;
+    double min_cleanable_dirty_ratio; /* what cleaning goes by: see clean.h */
+    int64_t min_compaction_lag_ms, max_compaction_lag_ms, delete_retention_ms;
     bool log_append_time; /* message.timestamp.type */
     int64_t flush_messages, flush_ms;
+    bool flush_group;             /* flush.mode=group: an append is acknowledged only when it is on the disk */
     int64_t file_delete_delay_ms; /* a deleted segment keeps its files, renamed .deleted, this long */
     int64_t producer_expiration_ms;
 };
@@ -46,9 +50,26 @@ struct plog_events {
     void (*advanced)(void *arg, int64_t end);
     /* The directory failed (I/O error, read-only): nothing more is written.  Once. */
     void (*failed)(void *arg, enum err e);
+    /* A write failed since the disk is full; the log goes on.  By the thread that wrote, outside the lock; may be NULL.
+     */
+    void (*full)(void *arg);
     /* There is something for a worker to do: call plog_work() there.  Once until that has been called; by the thread
-     * that wrote, outside the lock.  NULL: nobody listens; plog_retain() and plog_flush() do the part that matters. */
+     * that wrote, outside the lock, before those appends' done.  NULL: nobody listens; plog_retain() and plog_flush()
+     * do the part that matters. */
     void (*wants_work)(void *arg);
+    /* A flush of the log's end is over.  OK: the recovery point has moved.  Else nothing became durable; after an error
+     * that passes (plog_flush()) another flush may be asked for.  On the worker that flushed, outside the lock. */
+    void (*flushed)(void *arg, enum err e);
+};
+
+/* What all logs of a broker share to keep their open files few.  A log asks for room when it has opened files past the
+ * limit; who gives it has logs close what they do not need, with plog_close_unused(). */
+struct plog_files {
+    size_t max;            /* fs_open_count() past which wants_room() is called */
+    _Atomic uint32_t turn; /* raised by who makes room: a segment notes in which turn it was used last */
+    void *arg;
+    void (*wants_room)(void *arg); /* any thread, with no lock held; waits for nothing */
+    void (*make_room)(void *arg);  /* worker, holding nothing of any log: closes files now */
 };
 
 struct plog_options {
@@ -58,10 +79,16 @@ struct plog_options {
     const char *dir;        /* <log dir>/<topic>-<partition>; made when missing */
     int64_t recovery_point; /* everything below is known to be on disk (recovery-point-offset-checkpoint) */
     int64_t log_start;      /* from log-start-offset-checkpoint; 0 when not there */
+    int64_t cleaned;        /* from cleaner-offset-checkpoint; -1 when not there */
     bool clean;             /* the directory was shut down cleanly: no scan */
     struct uuid topic_id;   /* written to partition.metadata when made; zero: take the file's */
     struct plog_config config;
     struct plog_events events;
+    /* For recovery, which can be long; both may be NULL, and are lent until plog_open() returns.  Raised by the bytes
+     * that have been read; true: give up with ERR_CLOSED, the log stays to be recovered another time. */
+    _Atomic int64_t *recovered_bytes;
+    const _Atomic bool *cancel;
+    struct plog_files *files; /* lent; NULL: no limit */
 };
 
 /* Opens the log, cutting what an unclean stop left torn.  Worker.  Close with plog_close(). */
@@ -74,8 +101,15 @@ void plog_abandon(struct plog *pl);
 
 /* Renames the directory to `to`, from where it will be removed.  A topic of the same name may be made at once; so from
  * now on nothing is done by the log's own paths: appends get NOT_LEADER_OR_FOLLOWER, upkeep ERR_CLOSED, and reads go on
- * in files that are open.  Whatever was in progress is over when this returns, also when it fails.  Worker. */
+ * in files that are open.  Whatever was in progress is over when this returns.  When it fails nothing has changed, but
+ * for ERR_NOT_FOUND: the directory was gone already.  Worker. */
 MUST_USE enum err plog_retire(struct plog *pl, const char *to);
+
+/* Whether the log can go on after a failure of this kind, a full disk say; else the directory has failed. */
+static inline bool plog_error_passes(enum err e)
+{
+    return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
+}
 
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
@@ -83,11 +117,16 @@ struct uuid plog_topic_id(const struct plog *pl);
 /* First offset that readers may ask for; the published end (next offset to be read by others).  No lock. */
 int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
-/* First offset not known to be on disk. */
-int64_t plog_recovery_point(struct plog *pl);
+/* First offset not known to be on disk.  No lock. */
+int64_t plog_recovery_point(const struct plog *pl);
 /* What recovery-point-offset-checkpoint is to say while the log is in use: at most the recovery point, and lower where
  * the batches are on the disk but their indexes are not.  Worker. */
 int64_t plog_recovery_start(struct plog *pl);
+/* Up to where this replica may promise what it holds: the end, or what is on the disk while flush.messages or
+ * flush.mode=group ask for a flush of what lies above.  No lock. */
+int64_t plog_safe_end(const struct plog *pl);
+/* Where the last cleaning ended (clean.h): cleaner-offset-checkpoint; -1: it was never cleaned.  No lock. */
+int64_t plog_cleaned(const struct plog *pl);
 /* First offset of the earliest transaction still open (or whose marker is not replicated), or the end.  Last stable
  * offset = min(this, high watermark). */
 int64_t plog_first_unstable(struct plog *pl);
@@ -123,6 +162,8 @@ struct append {
     int64_t base_offset, last_offset;
     int64_t log_append_time_ms; /* -1 with CreateTime */
     int64_t log_start;
+    bool must_flush; /* to be acknowledged only when plog_recovery_point() has passed last_offset: a flush has been
+                      * asked for (flush.messages, flush.mode) */
 
     /* the log's own */
     struct append *next;
@@ -151,11 +192,12 @@ MUST_USE enum err plog_read(struct plog *pl, int64_t offset, int64_t below, size
 void plog_slice_release(struct plog_slice *s);
 
 /* Aborted transactions that overlap [from, to), for read_committed (KIP-98). `each` is called in order of first offset.
- * Reads files only of segments in which a transaction was aborted. */
+ * Reads files only of segments in which a transaction was aborted; ERR_AGAIN when `nowait` and that may wait: ask again
+ * on a worker.  `each` is not called when it fails. */
 struct aborted_txn {
     int64_t producer_id, first_offset, last_offset, last_stable_offset;
 };
-MUST_USE enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
+MUST_USE enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to, bool nowait,
                                     void (*each)(void *arg, const struct aborted_txn *txn), void *arg);
 
 /* The first record at or after `timestamp` below `below`: its offset, timestamp and leader epoch; *offset = -1 when
@@ -174,17 +216,41 @@ MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch);
 
 /* ---- Upkeep, all worker */
 
-/* Writes everything published to the disk; then the recovery point is the end that was. */
+/* Writes everything published to the disk; then the recovery point is the end that was.  An error of the sync itself
+ * fails the log for good, whatever it is: the kernel has dropped what it could not write.  ERR_TOO_MANY and ERR_FULL
+ * before that pass: nothing is lost, and another flush may go well. */
 MUST_USE enum err plog_flush(struct plog *pl);
-/* True when flush.messages or flush.ms asks for plog_flush() now; with flush.messages an append may be acknowledged
- * only after it.  Any thread, no lock, cheap. */
-bool plog_flush_due(struct plog *pl, int64_t now_ms);
-/* What events.wants_work asks for: flushes segments that were closed. */
+/* True when flush.ms asks for a flush now.  Any thread, no lock, cheap. */
+bool plog_flush_due(const struct plog *pl, int64_t now_ms);
+/* Has events.wants_work called for a flush of everything that is published now.  Any thread, waits for nothing. */
+void plog_request_flush(struct plog *pl);
+/* What events.wants_work asks for: a flush, if one was requested or an append needs it, or of segments that were
+ * closed. What comes up meanwhile is asked for anew, so that one round at a time serves all that waited for it. */
 MUST_USE enum err plog_work(struct plog *pl);
+/* plog_work() and plog_flush() in two halves, for who serves several logs: the first starts write-back (if there are
+ * `others`, else the second does both), the second waits for it.  With several logs begun, one commit of the file
+ * system's journal serves them all.  Every begin is finished by the same thread, which flushes no log that it has begun
+ * already. */
+struct plog_flush;
+MUST_USE struct plog_flush *plog_work_begin(struct plog *pl, bool others);
+MUST_USE struct plog_flush *plog_flush_begin(struct plog *pl, bool others);
+MUST_USE enum err plog_flush_finish(struct plog_flush *fl);
+/* Writes appends that could not be written for want of a descriptor; to be called before plog_work(), by who holds
+ * nothing of any log. */
+void plog_resume(struct plog *pl);
+
+/* The active segment has not been used in or after `turn`, and has files open.  Any thread. */
+bool plog_is_unused(struct plog *pl, uint32_t turn);
+enum plog_close_what { PLOG_CLOSE_OLD, PLOG_CLOSE_ACTIVE };
+/* Closes the files of segments that nobody uses now or used in or after `turn` (plog_files): of closed segments, or of
+ * the active one.  Segments that are not on the disk keep theirs: with the last descriptor goes the kernel's word that
+ * it could not write.  They are opened again when needed. */
+void plog_close_unused(struct plog *pl, enum plog_close_what what, uint32_t turn);
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The
- * recovery point may go down with it, and the log's start: checkpoint both before anything is appended. */
+ * recovery point, the log's start and plog_cleaned() may go down with it: checkpoint them before anything is appended.
+ */
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.
@@ -194,6 +260,7 @@ MUST_USE enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, in
 /* Producers with state here, for DescribeProducers. */
 struct producer_view {
     int64_t producer_id, last_timestamp_ms, txn_start_offset; /* -1: no open transaction */
+    int64_t last_offset;                                      /* of its last batch; -1: none in its epoch */
     int32_t last_sequence, coordinator_epoch;
     int16_t producer_epoch;
 };

@@ -270,6 +270,12 @@ static enum err take_batch(struct plog *pl, struct segment *seg, const struct ba
     return e;
 }
 
+static enum err keep_going(const struct plog *pl, const struct batch_info *b)
+{
+    if (pl->recovered_bytes) atomic_fetch_add_explicit(pl->recovered_bytes, b->size, memory_order_relaxed);
+    return pl->cancel && atomic_load_explicit(pl->cancel, memory_order_relaxed) ? ERR_CLOSED : OK;
+}
+
 struct recovery {
     int64_t next; /* the first offset that may come */
     bool cut;     /* what stands here is torn, or lost: the log ends */
@@ -291,6 +297,7 @@ static enum err recover_segment(struct plog *pl, struct segment *seg, struct rec
             e = ERR_CORRUPT;
         else
             e = take_batch(pl, seg, &b, data, valid);
+        if (!e) e = keep_going(pl, &b);
         if (e) break;
         rc->gaps |= b.base_offset > rc->next;
         valid = sc.pos;

@@ -155,8 +155,24 @@ enum err segment_ensure_open(struct plog *pl, struct segment *seg)
     seg->max_time_known = copy.max_time_known;
     seg->first_timestamp = copy.first_timestamp;
     seg->bytes_unindexed = copy.bytes_unindexed;
+    segment_note_use(pl, seg);
     pthread_mutex_unlock(&pl->lock);
+    plog_note_opened(pl);
     return e;
+}
+
+enum err segment_ensure_txns(struct plog *pl, struct segment *seg)
+{
+    if (!seg->txns_there || seg->txns.path) return OK;
+    struct txnindex txns;
+    char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_TXNS);
+    enum err e = txnindex_open(&txns, pl->fs, path);
+    mem_free(path);
+    if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    seg->txns = txns;
+    pthread_mutex_unlock(&pl->lock);
+    return OK;
 }
 
 /* A closed segment does not change, so a reader opens its files aside and lends them to the log, without keeping the
@@ -179,6 +195,7 @@ static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t genera
     pthread_mutex_lock(&pl->lock);
     untouched = !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad;
     if (!e && !aside.indexes_bad && untouched && generation == pl->generation) {
+        segment_note_use(pl, seg);
         seg->log = aside.log;
         seg->offsets = aside.offsets;
         seg->times = aside.times;
@@ -189,10 +206,11 @@ static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t genera
     }
     pthread_mutex_unlock(&pl->lock);
     segment_close_files(&aside);
+    plog_note_opened(pl);
     return e;
 }
 
-enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation)
+static enum err open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation)
 {
     bool done;
     enum err e = open_aside(pl, seg, generation, &done);
@@ -202,6 +220,14 @@ enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t ge
     e = segment_ensure_open(pl, seg);
     exclusive_end(pl);
     return e;
+}
+
+enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation)
+{
+    enum err e = open_for_reading(pl, seg, generation);
+    if (e != ERR_TOO_MANY || !pl->files) return e;
+    pl->files->make_room(pl->files->arg);
+    return open_for_reading(pl, seg, generation);
 }
 
 enum err plog_load_max_time(struct plog *pl, struct segment *seg)
@@ -267,7 +293,9 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     plog_add_segment(pl, seg);
     pl->snapshot_offset = base_offset;
     pl->files_made++;
+    segment_note_use(pl, seg);
     pthread_mutex_unlock(&pl->lock);
+    plog_note_opened(pl);
     return OK;
 }
 
@@ -308,6 +336,14 @@ static enum err doom_files(struct plog *pl, const struct segment *seg, const str
     return e ? e : fs_sync_dir(pl->fs, pl->dir);
 }
 
+void plog_doom_segment(struct plog *pl, int64_t base_offset, int64_t now_ms)
+{
+    int64_t due_ms;
+    if (__builtin_add_overflow(now_ms, MAX(pl->config.file_delete_delay_ms, 0), &due_ms)) due_ms = INT64_MAX;
+    pl->doomed = mem_grow(pl->doomed, &pl->doomed_cap, pl->doomed_count + 1, sizeof *pl->doomed);
+    pl->doomed[pl->doomed_count++] = (struct doomed){base_offset, due_ms};
+}
+
 enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
 {
     ASSERT(count < pl->segment_count);
@@ -317,9 +353,7 @@ enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
         memmove(pl->segments, pl->segments + 1, (pl->segment_count - 1) * sizeof(struct segment *));
         pl->segment_count--;
         pl->size -= seg->size;
-        pl->doomed = mem_grow(pl->doomed, &pl->doomed_cap, pl->doomed_count + 1, sizeof *pl->doomed);
-        pl->doomed[pl->doomed_count++] =
-            (struct doomed){seg->base_offset, now_ms + MAX(pl->config.file_delete_delay_ms, 0)};
+        plog_doom_segment(pl, seg->base_offset, now_ms);
         pthread_mutex_unlock(&pl->lock);
         enum err e = doom_files(pl, seg, pl->segments[0]);
         segment_unref(seg);

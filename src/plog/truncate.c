@@ -82,6 +82,7 @@ static void lower_end(struct plog *pl, int64_t end)
     atomic_store_explicit(&pl->end, end, memory_order_release);
     if (plog_start(pl) > end) atomic_store_explicit(&pl->start, end, memory_order_release);
     if (plog_recovery_point(pl) > end) atomic_store_explicit(&pl->recovery_point, end, memory_order_release);
+    if (plog_cleaned(pl) > end) atomic_store_explicit(&pl->cleaned, end, memory_order_release);
     hints_clear(pl);
 }
 
@@ -165,7 +166,7 @@ static enum err cut_all(struct plog *pl, int64_t offset)
 enum err plog_truncate(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0);
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     int64_t end = plog_end(pl);
     if (offset < end) {
@@ -178,10 +179,11 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         pthread_mutex_unlock(&pl->lock);
         if (changed) e = plog_begin_epochs(pl);
     }
-    /* With half of it done the log cannot go on, whatever the error. */
+    /* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame. */
     bool half_done = e && plog_end(pl) != end;
-    bool failed = e && (half_done || !plog_error_passes(e)) && plog_set_failed(pl, e);
+    enum err why = half_done && plog_error_passes(e) ? ERR_CORRUPT : e;
+    bool failed = e && !plog_error_passes(why) && plog_set_failed(pl, why);
     exclusive_end(pl);
-    if (failed) plog_tell_failed(pl, e);
+    if (failed) plog_tell_failed(pl, why);
     return e;
 }

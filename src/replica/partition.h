@@ -15,7 +15,25 @@
 #include "os/workers.h"
 #include "plog/plog.h"
 
+struct flusher;
 struct log_dir;
+struct opening;
+
+/* What partitions leave to others; lent by the table that they are in. */
+struct partition_services {
+    struct workers *workers; /* close the logs of those that nobody uses any more; NULL: who uses it last does */
+    struct flusher *flusher; /* puts logs on the disk; NULL: nobody does unless told */
+    _Atomic bool workers_gone;
+};
+
+/* What cleaner.c knows of a partition, under its lock. */
+struct partition_cleaning {
+    bool busy;        /* a thread cleans it */
+    uint32_t held;    /* cleaner_hold() */
+    int failures;     /* one after the other; */
+    int64_t retry_us; /*   not before then */
+    int64_t filed;    /* what cleaner-offset-checkpoint says; -1: nothing */
+};
 
 struct partition {
     _Atomic uint32_t refs;
@@ -23,40 +41,64 @@ struct partition {
     struct uuid topic_id;
     int32_t index;
     struct log_dir *dir;
-    struct workers *workers; /* for what the log asks to have done */
-    struct plog *pl;
-    _Atomic bool online;  /* false: the log failed, or the partition is being deleted */
+    struct partition_services *services;
+    struct plog *pl;              /* NULL until it is open */
+    struct opening *opening;      /* replicas_opening.c: it is being opened; home loop */
+    struct partition *flush_next; /* flusher.c */
+    int64_t retain_ms;            /* replicas_retention.c: when its upkeep is due; */
+    size_t retain_index;          /*   its place in the heap, from 1; 0: not in there */
+    bool retain_never;
+    bool found; /* by replicas_load(): the checkpoints of then speak of it */
+    struct job closing;
+    _Atomic bool opened;  /* `pl` is there: it may be looked at, also when not online any more */
+    _Atomic bool online;  /* false: not open yet, the log failed, or the partition is being deleted */
     _Atomic bool deleted; /* the latter */
     _Atomic bool leads;
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
     _Atomic int64_t high_watermark;
-    pthread_mutex_t lock; /* guards waiters */
+    _Atomic uint32_t flushes_failed; /* by errors that pass: who waits for one is to give up */
+    pthread_mutex_t lock;            /* guards waiters */
     struct list waiters;
     _Atomic uint32_t waiter_count;
     _Atomic uint8_t changed; /* replicas_upkeep.c: what has moved since a checkpoint of its kind was written */
-    size_t all_index;        /* replicas.c: its place in the list of all */
-    bool listed;             /* it is in there */
+    struct partition_cleaning cleaning;
+    size_t all_index; /* replicas.c: its place in the list of all */
+    bool listed;      /* it is in there */
 };
 
 /* Waits for the high watermark or the log's end to move, or for the role to change.  Embedded in what waits. */
 struct partition_waiter {
     struct list_node node;
+    /* Progress wakes it only when both the high watermark and the recovery point have come that far; 0: any does. */
+    int64_t until_high_watermark, until_durable;
     void (*wake)(struct partition_waiter *w); /* any thread, under the partition's lock: only post a message */
 };
 
 /* `topic` is copied; the log is opened by the caller (partition_events) and handed over with partition_give_log(). */
-struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir, struct workers *workers);
+struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir,
+                                struct partition_services *services);
 struct partition *partition_ref(struct partition *p);
-/* The last one abandons the log if it is still open. */
+/* The last one has a worker abandon the log if it is still open. */
 void partition_unref(struct partition *p);
 
 /* What the log is to call: keeps high watermark and waiters up to date. */
 struct plog_events partition_events(struct partition *p);
 void partition_give_log(struct partition *p, struct plog *pl);
 
+/* The topic's configuration for the log has changed. */
+void partition_reconfigure(struct partition *p, const struct plog_config *config);
+/* The disk with its log is as good as full: clients may not write to it.  Any thread, cheap.  In replicas_space.c, as:
+ */
+bool partition_disk_is_full(const struct partition *p);
+/* So much is about to be appended: its disk is looked at in good time.  Any thread, cheap. */
+void partition_wrote(struct partition *p, size_t bytes);
+
 /* The controller's word.  Waiters wake, since what they wait for may never come now. */
 void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count);
+/* Reading or writing its log failed.  When the directory is to blame it goes offline with all its partitions.  Any
+ * thread, without locks.  In replicas_dirs.c. */
+void partition_failed(struct partition *p, enum err e, const char *what);
 /* Takes it out of service: produce and fetch answer with an error from now on. */
 void partition_set_offline(struct partition *p);
 /* The same, since it is no replica any more: clients are told to look for the leader anew. */
@@ -66,6 +108,11 @@ void partition_set_deleted(struct partition *p);
 static inline int64_t partition_high_watermark(const struct partition *p)
 {
     return atomic_load_explicit(&p->high_watermark, memory_order_acquire);
+}
+/* First offset that a power cut might take. */
+static inline int64_t partition_durable_end(const struct partition *p)
+{
+    return plog_recovery_point(p->pl);
 }
 /* min(high watermark, first open transaction): what read_committed consumers see (KIP-98). */
 int64_t partition_last_stable(struct partition *p);

@@ -22,23 +22,107 @@ const char *partition_dir_path(const struct partition *p)
     return p->dir->path;
 }
 
-/* The one with the fewest partitions, as in Kafka; the choice counts at once, so that the next one sees it. */
+enum err replicas_dir_error(const struct replicas *r, size_t dir)
+{
+    const struct log_dir *d = &r->dirs[dir];
+    return log_dir_is_online(d) ? OK : (enum err)atomic_load(&d->why);
+}
+
+bool replicas_all_dirs_offline(const struct replicas *r)
+{
+    for (size_t i = 0; i < r->dir_count; i++)
+        if (log_dir_is_online(&r->dirs[i])) return false;
+    return true;
+}
+
+/* ---- Failing */
+
+static void offline_tell(struct loop_msg *msg)
+{
+    struct log_dir *d = CONTAINER_OF(msg, struct log_dir, offline_msg);
+    const struct replicas_options *opt = &d->r->opt;
+    opt->dir_failed(opt->dir_failed_arg, (size_t)(d - d->r->dirs));
+}
+
+/* Who opens a log meanwhile looks at the directory again once the log is in the list (replicas_add()): one of the two
+ * sees the other. */
+static void partitions_offline(struct replicas *r, const struct log_dir *d)
+{
+    size_t count, went = 0;
+    struct partition **list = replicas_list(r, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (list[i]->dir != d) continue;
+        partition_set_offline(list[i]);
+        went++;
+    }
+    replicas_list_free(list, count);
+    LOG_WARN("partitions_offline", "dir=\"%s\" partitions=%zu", d->path, went);
+}
+
+void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, const char *what)
+{
+    if (atomic_exchange(&d->offline, true)) return;
+    atomic_store(&d->why, (int)e);
+    LOG_ERROR("log_dir_offline",
+              "dir=\"%s\" failed=\"%s\" error=%s reason=\"%s; the directory is left alone until the next start\"",
+              d->path, what, err_name(e), err_text(e));
+    partitions_offline(r, d);
+    if (!r->opt.dir_failed || !r->ready || r->stopping) return;
+    d->offline_msg.run = offline_tell;
+    loop_post(r->opt.home, &d->offline_msg);
+}
+
+enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
+{
+    bool of_content = e == ERR_CORRUPT || e == ERR_UNSUPPORTED || e == ERR_VERSION;
+    bool of_name = e == ERR_LOCKED || e == ERR_EXISTS;
+    bool of_dir = e && e != ERR_CLOSED && !of_content && !of_name && !plog_error_passes(e);
+    if (of_dir) replicas_dir_failed(d->r, d, e, what);
+    if (e == ERR_FULL) replicas_dir_full(d);
+    return e;
+}
+
+void partition_failed(struct partition *p, enum err e, const char *what)
+{
+    if (e == ERR_CORRUPT || !p->dir) /* of this log alone */
+        partition_set_offline(p);
+    else
+        replicas_dir_check(p->dir, e, what);
+}
+
+/* ---- Choosing */
+
+/* The one with the fewest partitions, as in Kafka, of those that are not full; it counts at once, so that the next one
+ * sees it. */
 struct log_dir *replicas_choose_dir(struct replicas *r)
 {
-    struct log_dir *best = &r->dirs[0];
-    for (size_t i = 1; i < r->dir_count; i++)
-        if (atomic_load(&r->dirs[i].partition_count) < atomic_load(&best->partition_count)) best = &r->dirs[i];
-    atomic_fetch_add(&best->partition_count, 1);
+    struct log_dir *best = NULL;
+    for (size_t i = 0; i < r->dir_count; i++) {
+        struct log_dir *d = &r->dirs[i];
+        if (!log_dir_is_online(d)) continue;
+        bool fuller = best && atomic_load(&d->full) && !atomic_load(&best->full);
+        bool roomier = best && !atomic_load(&d->full) && atomic_load(&best->full);
+        bool fewer = best && atomic_load(&d->partition_count) < atomic_load(&best->partition_count);
+        if (!best || roomier || (fewer && !fuller)) best = d;
+    }
+    if (best) atomic_fetch_add(&best->partition_count, 1);
     return best;
 }
+
+/* ---- Opening */
 
 enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *path, struct fault *f)
 {
     struct fs *fs = r->opt.fs;
+    d->r = r;
     d->path = mem_strdup(path);
+    ASSERT(pthread_mutex_init(&d->look_lock, NULL) == 0);
+    atomic_init(&d->look_bytes, INT64_MAX);
     meta_properties_init(&d->meta);
     checkpoint_init(&d->recovery_points);
     checkpoint_init(&d->log_starts);
+    checkpoint_init(&d->watermarks);
+    checkpoint_init(&d->cleaned);
     enum err e = fs_mkdir_all(fs, path);
     if (e)
         return fault_set(f, e,
@@ -55,6 +139,7 @@ enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *pa
     if (e)
         return fault_set(f, e, "The log directory %s cannot be written: %s. Check its permissions and free space.",
                          path, err_text(e));
+    replicas_reserve_drop(d); /* what starts may need the room */
     file = mem_printf("%s/" META_PROPERTIES, path);
     e = meta_properties_read(&d->meta, fs, file, f);
     mem_free(file);
@@ -103,10 +188,23 @@ const char *replicas_stored_cluster_id(const struct replicas *r)
     return d ? d->meta.cluster_id : NULL;
 }
 
+static enum err write_meta(struct replicas *r, struct log_dir *d, struct fault *f)
+{
+    char *file = mem_printf("%s/" META_PROPERTIES, d->path);
+    enum err e = meta_properties_write(&d->meta, r->opt.fs, file, clock_wall_ms(r->opt.clock));
+    if (e) fault_set(f, e, "%s cannot be written: %s.", file, err_text(e));
+    mem_free(file);
+    d->has_meta = !e;
+    if (!e) return OK;
+    replicas_dir_failed(r, d, e, META_PROPERTIES);
+    return replicas_all_dirs_offline(r) ? e : OK;
+}
+
 enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cluster_id, struct fault *f)
 {
     for (size_t i = 0; i < r->dir_count; i++) {
         struct log_dir *d = &r->dirs[i];
+        if (!log_dir_is_online(d)) continue;
         if (d->has_meta) {
             if (d->meta.broker_id >= 0 && d->meta.broker_id != broker_id)
                 return fault_set(f, ERR_INVALID,
@@ -124,12 +222,8 @@ enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cl
         d->meta.broker_id = broker_id;
         mem_free(d->meta.cluster_id);
         d->meta.cluster_id = mem_strdup(cluster_id);
-        char *file = mem_printf("%s/" META_PROPERTIES, d->path);
-        enum err e = meta_properties_write(&d->meta, r->opt.fs, file, clock_wall_ms(r->opt.clock));
-        if (e) fault_set(f, e, "%s cannot be written: %s.", file, err_text(e));
-        mem_free(file);
+        enum err e = write_meta(r, d, f);
         if (e) return e;
-        d->has_meta = true;
     }
     return OK;
 }

@@ -1,9 +1,12 @@
 /* replicas_upkeep.c: what is done again and again: retention, checkpoints, the removal of deleted directories. */
 #include "base/mem.h"
+#include "replica/cleaner.h"
 #include "replica/replicas_internal.h"
 
 #define LOG_MODULE "replica"
 #include "base/log.h"
+
+enum { RETAIN_GAP_MS = 100 }; /* logs that are due one after the other are done together */
 
 static void doomed_arm(struct replicas *r);
 
@@ -30,30 +33,43 @@ static void chore_done(struct job *job)
     chore_arm(c);
 }
 
+void replicas_retain_now(struct replicas *r)
+{
+    struct chore *c = &r->chores[CHORE_RETENTION];
+    if (r->stopping || c->running || !c->r) return;
+    r->retention.check_us = 0; /* a worker's, while it runs */
+    loop_timer_set(r->opt.home, &c->timer, loop_now_us(r->opt.home));
+}
+
 static enum chore_kind kind_of(const struct chore *c)
 {
     return (enum chore_kind)(c - c->r->chores);
 }
 
-/* Retention: idle segments roll, old ones go. */
 static void retain_work(struct job *job)
 {
-    struct chore *c = CONTAINER_OF(job, struct chore, job);
-    size_t count;
-    struct partition **list = replicas_list(c->r, &count);
-    int64_t now_ms = clock_wall_ms(c->r->opt.clock);
-    for (size_t i = 0; i < count; i++) {
-        struct partition *p = list[i];
-        if (!atomic_load(&p->online)) continue;
-        int64_t next_ms;
-        enum err e = plog_retain(p->pl, now_ms, partition_high_watermark(p), &next_ms);
-        if (e && e != ERR_CLOSED)
-            LOG_ERROR("retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
-    }
-    replicas_list_free(list, count);
+    replicas_retention_work(CONTAINER_OF(job, struct chore, job)->r);
 }
 
-/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk. */
+/* At the next check, or before that when a log is due by itself. */
+static void retain_arm(struct chore *c)
+{
+    struct replicas *r = c->r;
+    if (r->stopping) return;
+    int64_t now_us = loop_now_us(r->opt.home), at_us = MAX(r->retention.check_us, now_us);
+    int64_t wait_ms = replicas_retention_next_ms(r) - clock_wall_ms(r->opt.clock);
+    if (wait_ms < (at_us - now_us) / 1000) at_us = now_us + MAX(wait_ms, RETAIN_GAP_MS) * 1000;
+    loop_timer_set(r->opt.home, &c->timer, at_us);
+}
+
+static void retain_done(struct job *job)
+{
+    struct chore *c = CONTAINER_OF(job, struct chore, job);
+    c->running = false;
+    retain_arm(c);
+}
+
+/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk; the flusher does several at a time. */
 static void flush_work(struct job *job)
 {
     struct chore *c = CONTAINER_OF(job, struct chore, job);
@@ -62,10 +78,7 @@ static void flush_work(struct job *job)
     int64_t now_ms = clock_wall_ms(c->r->opt.clock);
     for (size_t i = 0; i < count; i++) {
         struct partition *p = list[i];
-        if (!atomic_load(&p->online) || !plog_flush_due(p->pl, now_ms)) continue;
-        enum err e = plog_flush(p->pl);
-        if (e && e != ERR_CLOSED)
-            LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+        if (atomic_load(&p->online) && plog_flush_due(p->pl, now_ms)) plog_request_flush(p->pl);
     }
     replicas_list_free(list, count);
 }
@@ -73,7 +86,8 @@ static void flush_work(struct job *job)
 /* With nothing to come any more it is the log's end, as Kafka leaves it. */
 static int64_t value_recovery_point(struct replicas *r, struct partition *p)
 {
-    return atomic_load(&r->closing) && atomic_load(&p->online) ? plog_recovery_point(p->pl) : plog_recovery_start(p->pl);
+    return atomic_load(&r->closing) && atomic_load(&p->online) ? plog_recovery_point(p->pl)
+                                                               : plog_recovery_start(p->pl);
 }
 
 static int64_t value_log_start(struct replicas *r, struct partition *p)
@@ -88,14 +102,80 @@ static int64_t value_high_watermark(struct replicas *r, struct partition *p)
     return partition_high_watermark(p);
 }
 
+static struct checkpoint *loaded_recovery_points(struct log_dir *d)
+{
+    return &d->recovery_points;
+}
+
+static struct checkpoint *loaded_log_starts(struct log_dir *d)
+{
+    return &d->log_starts;
+}
+
+static struct checkpoint *loaded_watermarks(struct log_dir *d)
+{
+    return &d->watermarks;
+}
+
+static int64_t value_cleaned(struct replicas *r, struct partition *p)
+{
+    (void)r;
+    return plog_cleaned(p->pl);
+}
+
+static struct checkpoint *loaded_cleaned(struct log_dir *d)
+{
+    return &d->cleaned;
+}
+
+/* A negative value is left out. */
 static const struct {
     const char *file;
     int64_t (*value)(struct replicas *r, struct partition *p);
+    struct checkpoint *(*loaded)(struct log_dir *d);
 } checkpoint_kinds[CHORE_COUNT] = {
-    [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point},
-    [CHORE_STARTS] = {CHECKPOINT_LOG_START, value_log_start},
-    [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark},
+    [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point, loaded_recovery_points},
+    [CHORE_STARTS] = {CHECKPOINT_LOG_START, value_log_start, loaded_log_starts},
+    [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark, loaded_watermarks},
+    [CHORE_CLEANED] = {CHECKPOINT_CLEANER, value_cleaned, loaded_cleaned},
 };
+
+/* What the file had for a log that is not open (yet).  Recovery will make indexes anew without a sync.  If everything
+ * was flushed, so that the recovery point is the log's end, and the segment is closed before the next checkpoint, that
+ * point would lie behind a segment whose indexes may be lost: so it goes down to the last record, as
+ * plog_recovery_start() would have it. */
+static int64_t value_loaded(enum chore_kind kind, struct partition *p)
+{
+    int64_t value = checkpoint_get(checkpoint_kinds[kind].loaded(p->dir), str_of(p->topic), p->index, -1);
+    return kind == CHORE_CHECKPOINT && !p->dir->clean && value > 0 ? value - 1 : value;
+}
+
+/* One that went offline has its own values: recovery goes by them. */
+static void checkpoint_partition(struct checkpoint *cp, enum chore_kind kind, struct partition *p)
+{
+    if (atomic_load(&p->deleted)) return;
+    int64_t value = atomic_load(&p->opened) ? checkpoint_kinds[kind].value(p->dir->r, p) : value_loaded(kind, p);
+    if (value >= 0) checkpoint_set(cp, str_of(p->topic), p->index, value);
+}
+
+/* One directory's file. */
+static enum err write_checkpoint(struct log_dir *d, enum chore_kind kind, struct partition **list, size_t count)
+{
+    struct checkpoint cp;
+    checkpoint_init(&cp);
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->dir == d) checkpoint_partition(&cp, kind, list[i]);
+    char *path = mem_printf("%s/%s", d->path, checkpoint_kinds[kind].file);
+    struct fault f = {0};
+    enum err e = checkpoint_write(&cp, d->r->opt.fs, path, &f);
+    if (e) {
+        LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
+        d->unclean = true;
+    }
+    mem_free(path);
+    checkpoint_fini(&cp);
+    return replicas_dir_check(d, e, checkpoint_kinds[kind].file);
+}
 
 enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
 {
@@ -103,22 +183,11 @@ enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
     size_t count;
     struct partition **list = replicas_list(r, &count);
     enum err result = OK;
-    for (size_t d = 0; d < r->dir_count; d++) {
-        struct checkpoint cp;
-        checkpoint_init(&cp);
-        /* A log that failed is still to be recovered from where it was: it keeps its lines. */
-        for (size_t i = 0; i < count; i++)
-            if (list[i]->dir == &r->dirs[d] && list[i]->pl && !atomic_load(&list[i]->deleted))
-                checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(r, list[i]));
-        char *path = mem_printf("%s/%s", r->dirs[d].path, checkpoint_kinds[kind].file);
-        struct fault f = {0};
-        enum err e = checkpoint_write(&cp, r->opt.fs, path, &f);
-        if (e) {
-            LOG_ERROR("checkpoint_failed", "file=\"%s\" error=%s reason=\"%s\"", path, err_name(e), f.text);
-            result = e;
-        }
-        mem_free(path);
-        checkpoint_fini(&cp);
+    for (size_t i = 0; i < r->dir_count; i++) {
+        struct log_dir *d = &r->dirs[i];
+        if (!log_dir_is_online(d)) continue;
+        enum err e = write_checkpoint(d, kind, list, count);
+        if (e) result = e;
     }
     replicas_list_free(list, count);
     pthread_mutex_unlock(&r->checkpoint_lock);
@@ -144,27 +213,54 @@ static void checkpoint_work(struct job *job)
     (void)logged;
 }
 
+enum { SPACE_CHECK_MS = 1000 };
+
+static void space_work(struct job *job)
+{
+    replicas_space_work(CONTAINER_OF(job, struct chore, job)->r);
+}
+
+static void space_done(struct job *job)
+{
+    replicas_space_looked(CONTAINER_OF(job, struct chore, job)->r);
+    chore_done(job);
+}
+
 void replicas_start_upkeep(struct replicas *r)
 {
     ASSERT_OWNER(r->opt.home);
     const struct {
         int64_t interval_ms;
         void (*work)(struct job *job);
+        void (*done)(struct job *job);
     } rows[CHORE_COUNT] = {
-        [CHORE_RETENTION] = {r->opt.retention_check_ms, retain_work},
-        [CHORE_FLUSH] = {r->opt.flush_check_ms, flush_work},
-        [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work},
-        [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work},
-        [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work},
+        [CHORE_RETENTION] = {r->opt.retention_check_ms, retain_work, retain_done},
+        [CHORE_FLUSH] = {r->opt.flush_check_ms, flush_work, chore_done},
+        [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_CLEANED] = {INT64_MAX, NULL, chore_done}, /* the cleaner writes it */
+        [CHORE_SPACE] = {SPACE_CHECK_MS, space_work, space_done},
     };
     for (int i = 0; i < CHORE_COUNT; i++) {
         struct chore *c = &r->chores[i];
         *c = (struct chore){.r = r, .interval_ms = rows[i].interval_ms};
         c->timer.fire = chore_fire;
-        c->job = (struct job){.loop = r->opt.home, .work = rows[i].work, .done = chore_done};
-        chore_arm(c);
+        c->job = (struct job){.loop = r->opt.home, .work = rows[i].work, .done = rows[i].done};
+        if (i == CHORE_SPACE)
+            loop_timer_set(r->opt.home, &c->timer, loop_now_us(r->opt.home));
+        else
+            chore_arm(c);
     }
+    if (r->opt.clean) r->cleaner = cleaner_new(r, &r->opt.cleaner);
     doomed_arm(r);
+}
+
+void replicas_configure_cleaner(struct replicas *r, const struct cleaner_options *opt)
+{
+    ASSERT_OWNER(r->opt.home);
+    r->opt.cleaner = *opt;
+    cleaner_reconfigure(r->cleaner, opt);
 }
 
 /* ---- Directories on their way out */
@@ -224,6 +320,9 @@ void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms)
 void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
+    cleaner_stop(r->cleaner);
+    replicas_stop_opening(r);
+    atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
     loop_timer_cancel(r->opt.home, &r->doomed_timer);
     struct list_node *n;

@@ -361,7 +361,7 @@ static void check_aborted(struct world *w, struct sim_partition *sp, const struc
 {
     const struct model *m = &sp->model;
     struct aborted as = {.count = 0};
-    enum err e = plog_aborted_txns(sp->p->pl, m->start, m->end, aborted_add, &as);
+    enum err e = plog_aborted_txns(sp->p->pl, m->start, m->end, false, aborted_add, &as);
     if (e) wrong(w, "no aborted transactions: %s", err_name(e));
     for (size_t i = 0; i < as.count; i++) {
         const struct aborted_txn *a = &as.list[i];

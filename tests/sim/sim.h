@@ -80,7 +80,7 @@ struct sim_partition {
 };
 
 struct sim_config {
-    bool journal, gaps, log_append_time;
+    bool journal, gaps, log_append_time, flush_group;
     int partitions, isr_count;
     int64_t flush_messages; /* -1: nothing is acknowledged after a flush alone */
     int power_one_in;       /* steps in which the power goes off */

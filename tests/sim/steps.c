@@ -101,13 +101,16 @@ static void model_take(struct world *w, struct sim_partition *sp, struct writer 
     }
 }
 
-/* As a produce with flush.messages: acknowledged when flushed. */
+/* As a produce with flush.messages or flush.mode=group: acknowledged when flushed. */
 static void acknowledge(struct world *w, struct sim_partition *sp, const struct append *a)
 {
-    if (a->kerr != KERR_NONE || !plog_flush_due(sp->p->pl, w->now_ms)) return;
-    enum err e = plog_flush(sp->p->pl);
-    say(w, "flush before the answer: %s", err_name(e));
-    if (!e) model_promise(&sp->model, a->last_offset + 1);
+    if (a->kerr != KERR_NONE || !a->must_flush) return;
+    bool flushed = plog_recovery_point(sp->p->pl) > a->last_offset;
+    say(w, "flushed for it: %s", flushed ? "yes" : "no");
+    if (flushed)
+        model_promise(&sp->model, a->last_offset + 1);
+    else if (atomic_load(&sp->p->online) && fs_sim_fault_count(w->disk) == 0)
+        wrong(w, "nobody flushed for an append that waits");
 }
 
 static void append_one(struct world *w, struct sim_partition *sp, const struct spec *s, enum append_origin origin)
@@ -299,7 +302,7 @@ static void step_raise_start(struct world *w, struct sim_partition *sp)
 static void step_checkpoint(struct world *w, struct sim_partition *sp)
 {
     (void)sp;
-    enum chore_kind kind = (enum chore_kind)(CHORE_CHECKPOINT + draw(w, CHORE_COUNT - CHORE_CHECKPOINT));
+    enum chore_kind kind = (enum chore_kind)(CHORE_CHECKPOINT + draw(w, CHORE_CLEANED + 1 - CHORE_CHECKPOINT));
     enum err e = replicas_write_checkpoints(w->r, kind);
     say(w, "checkpoint %d: %s", (int)kind, err_name(e));
     for (int i = 0; i < w->config.partitions && !e && kind == CHORE_STARTS; i++)

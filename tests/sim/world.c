@@ -97,6 +97,7 @@ static void find_partitions(struct world *w)
     for (int i = 0; i < w->config.partitions; i++) w->parts[i].p = NULL;
     for (size_t i = 0; i < w->r->all_count; i++) {
         struct partition *p = w->r->all[i];
+        if (!atomic_load(&p->opened)) continue; /* the broker says why, and goes on without it */
         if (strcmp(p->topic, SIM_TOPIC) == 0 && p->index < w->config.partitions) w->parts[p->index].p = p;
     }
 }
@@ -113,6 +114,7 @@ static enum err broker_up(struct world *w)
         .workers = w->workers,
         .dirs = dirs,
         .dir_count = 1,
+        .reserve_bytes = 0,
         .settings_of = settings_of,
         .settings_arg = w,
     };
@@ -126,14 +128,22 @@ static enum err broker_up(struct world *w)
     }
     if (e) say(w, "up: %s \"%s\"", err_name(e), f.text);
     if (!e) find_partitions(w);
+    for (size_t i = 0; !e && i < w->r->all_count; i++)
+        if (!atomic_load(&w->r->all[i]->opened)) e = ERR_INVALID;
     return e;
+}
+
+static void broker_down(struct world *w, bool clean)
+{
+    loop_turn(w->loop, 0); /* messages that it has sent to itself */
+    replicas_close(w->r, clean, BROKER_EPOCH);
+    w->r = NULL;
+    for (int i = 0; i < w->config.partitions; i++) w->parts[i].p = NULL;
 }
 
 static void broker_drop(struct world *w)
 {
-    replicas_close(w->r, false, BROKER_EPOCH);
-    w->r = NULL;
-    for (int i = 0; i < w->config.partitions; i++) w->parts[i].p = NULL;
+    broker_down(w, false);
 }
 
 /* The leader or follower of a partition that has just come up. */
@@ -147,10 +157,10 @@ static void make_partition(struct world *w, int index)
 {
     struct sim_partition *sp = &w->parts[index];
     struct fault f = {.code = OK};
-    struct partition *p = partition_new(SIM_TOPIC, index, &w->r->dirs[0], w->workers);
-    const struct log_origin fresh = {.topic_id = {.bytes = {1, 2, 3}}};
+    struct partition *p = partition_new(SIM_TOPIC, index, &w->r->dirs[0], &w->r->services);
+    const struct log_origin fresh = {.cleaned = -1, .topic_id = {.bytes = {1, 2, 3}}};
     sp->model.exists = true;
-    enum err e = replicas_open_log(w->r, p, &fresh, &f);
+    enum err e = replicas_open_log(w->r, p, &fresh, NULL, &f);
     say(w, "make partition %d: %s", index, err_name(e));
     if (!e) {
         replicas_add(w->r, p);
@@ -313,10 +323,8 @@ void world_stop_cleanly(struct world *w)
 {
     if (w->config.power_one_in && one_in(w, 4)) fs_sim_power_off_after(w->disk, (int64_t)draw(w, RECOVERY_CHANGES_MAX));
     world_faults_on(w);
-    replicas_close(w->r, true, BROKER_EPOCH);
+    broker_down(w, true);
     world_faults_off(w);
-    w->r = NULL;
-    for (int i = 0; i < w->config.partitions; i++) w->parts[i].p = NULL;
     bool power = fs_sim_has_power(w->disk), clean = power && has_clean_mark(w);
     say(w, "stop: %s", !power ? "the power goes off" : clean ? "clean" : "not clean");
     fs_sim_power_off_after(w->disk, power ? INT64_MAX : 0);
@@ -365,6 +373,7 @@ static void choose_config(struct world *w, const struct run_options *opt)
     c->partitions = one_in(w, 4) ? 2 : 1;
     c->isr_count = one_in(w, 4) ? 2 : 1;
     c->flush_messages = one_in(w, 3) ? 1 + (int64_t)draw(w, 20) : -1;
+    c->flush_group = one_in(w, 5);
     c->power_one_in = 6 + (int)draw(w, 20);
     c->log = (struct plog_config){
         .segment_bytes = 700 + (int64_t)draw(w, 8000),
@@ -377,6 +386,7 @@ static void choose_config(struct world *w, const struct run_options *opt)
         .cleanup_compact = c->gaps,
         .log_append_time = one_in(w, 4),
         .flush_messages = c->flush_messages,
+        .flush_group = c->flush_group,
         .flush_ms = -1,
         .file_delete_delay_ms = one_in(w, 2) ? 0 : 500,
         .producer_expiration_ms = INT64_C(30) * 24 * 3600 * 1000,

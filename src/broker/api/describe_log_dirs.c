@@ -52,12 +52,15 @@ static size_t describe_topic(struct request *rq, struct partition **list, size_t
     return run;
 }
 
-static void describe_dir(struct request *rq, const char *path, struct partition **list, size_t count, answer_dir *out)
+/* One that is offline is told as an error alone, as in Kafka: what lies there nobody can say. */
+static void describe_dir(struct request *rq, size_t dir, struct partition **list, size_t count, answer_dir *out)
 {
+    const char *path = replicas_dir_path(rq->broker->replicas, dir);
     *out = describe_log_dirs_response_describe_log_dirs_result_default;
     out->log_dir = str_of(path); /* lives as long as the broker */
     struct fs_space space;
-    enum err e = fs_space(rq->broker->fs, path, &space);
+    enum err e = replicas_dir_error(rq->broker->replicas, dir);
+    if (!e) e = fs_space(rq->broker->fs, path, &space);
     if (e) {
         LOG_LIMITED(LOG_LEVEL_WARN, "log_dir_not_described", "dir=%s error=%s", path, err_name(e));
         out->error_code = KERR_KAFKA_STORAGE_ERROR;
@@ -86,7 +89,7 @@ static void describe_dirs(struct request *rq, struct partition **list, size_t co
         while (from < count && strcmp(partition_dir_path(list[from]), path) != 0) from++;
         size_t run = 0;
         while (from + run < count && strcmp(partition_dir_path(list[from + run]), path) == 0) run++;
-        describe_dir(rq, path, list + from, run, &out->results[out->results_count++]);
+        describe_dir(rq, d, list + from, run, &out->results[out->results_count++]);
     }
 }
 

@@ -133,17 +133,18 @@ static void part_read(struct fetch_part *part, bool nowait)
     bool whole_first = f->bytes == 0; /* progress whatever the limits say (KIP-74) */
     if (it->fetch_offset >= below || (part_max == 0 && !whole_first)) return;
     enum err e = plog_read(pl, it->fetch_offset, below, part_max, whole_first, nowait, &part->slice);
-    if (!e && nowait && part->slice.size && !slice_is_warm(&part->slice)) {
+    if (!e && nowait && part->slice.size && !slice_is_warm(&part->slice)) e = ERR_AGAIN;
+    if (!e && f->read_committed) e = plog_aborted_txns(pl, it->fetch_offset, below, nowait, abort_add, part);
+    if (e) {
         plog_slice_release(&part->slice);
         part->slice = (struct plog_slice){0};
-        e = ERR_AGAIN;
     }
-    if (!e && f->read_committed) e = plog_aborted_txns(pl, it->fetch_offset, below, abort_add, part);
     if (e == ERR_AGAIN) {
         part->cold = f->any_cold = true;
         return;
     }
     if (e) {
+        if (e == ERR_IO) partition_failed(part->p, e, "read");
         part_fail(part, kerr_of(e));
         return;
     }
@@ -223,6 +224,7 @@ static void fetch_wait(struct request *rq, struct fetch *f)
         struct fetch_part *part = &f->parts[i];
         if (!part->p) continue;
         part->waiter.wake = waiter_wake;
+        part->waiter.until_high_watermark = part->high_watermark + 1; /* an append alone shows nothing new */
         partition_wait(part->p, &part->waiter);
         if (partition_high_watermark(part->p) != part->high_watermark ||
             partition_check_leader(part->p, part->item->current_leader_epoch))
@@ -277,6 +279,7 @@ static void fill_records(struct request *rq, struct fetch_part *part, partition_
     struct splice *s = arena_alloc(&rq->arena, sizeof *s);
     enum err e = slice_to_splice(rq, &part->slice, s);
     if (e) {
+        if (e == ERR_IO) partition_failed(part->p, e, "read");
         part_fail(part, kerr_of(e));
         pd->error_code = (int16_t)part->kerr;
         return;

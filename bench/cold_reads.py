@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""What a consumer that reads old data from the disk does to those who write: the p99 of produce with and without it.
+
+One broker runs at a time.  Producers write at a fixed rate; meanwhile consumers read, at another, a topic whose pages
+are dropped from the page cache all the time.  The ratio says how well a broker keeps its writers from waiting for the disk.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import threading
+import time
+
+from brokers import BUILD, HERE, Barnabas, Failed, Kafka, compiled, log
+
+OLD_MB = 2000
+RATE_MB_S = 20
+READ_MB_S = 100  # bounded, so that it is the disk that is measured and not what a reader takes of two cores
+WRITERS = dict(partitions=8, connections=4, record_size=1024, batch_bytes=16384, acks=1, inflight=5, rate=RATE_MB_S)
+GOAL = 1.5
+OURS, THEIRS = "barnabas", "kafka 4.3.1"
+
+
+class Evictor(threading.Thread):
+    """Drops a topic's files from the page cache again and again."""
+
+    def __init__(self, broker, topic):
+        super().__init__(daemon=True)
+        self.files = sorted(pathlib.Path(broker.dir).glob(f"**/{topic}-*/*.log"))
+        self.done = threading.Event()
+        self.dropped = 0
+
+    def drop(self):
+        for path in self.files:
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+        self.dropped += 1
+
+    def run(self):
+        while not self.done.wait(0.1):
+            self.drop()
+
+
+def written(broker, seconds, **more):
+    result = broker.kbench("produce", topic="new", seconds=seconds, warmup=2, **WRITERS, **more)
+    if result.get("failed"):
+        raise Failed(f"{broker.name} does not take records at {RATE_MB_S} MB/s")
+    return result
+
+
+def with_cold_readers(broker, seconds):
+    evictor = Evictor(broker, "old")
+    if not evictor.files:
+        raise Failed(f"no files of the topic that is read in {broker.dir}")
+    evictor.drop()
+    evictor.start()
+    read = {}
+    reader = threading.Thread(
+        target=lambda: read.update(
+            broker.kbench("fetch", topic="old", partitions=4, connections=2, rate=READ_MB_S, seconds=seconds + 2)
+        )
+    )
+    reader.start()
+    try:
+        result = written(broker, seconds)
+    finally:
+        reader.join()
+        evictor.done.set()
+        evictor.join()
+    return result, read
+
+
+def measure(broker, rounds, seconds):
+    broker.prepare()
+    broker.start()
+    try:
+        broker.create("old", 4)
+        broker.create("new", WRITERS["partitions"])
+        old = dict(topic="old", partitions=4, connections=4, record_size=1024, batch_bytes=65536)
+        if broker.kbench("produce", **old, seconds=300, cap_mb=OLD_MB).get("failed"):
+            raise Failed(f"{broker.name} does not take what is to be read")
+        os.sync()  # a dirty page cannot be dropped
+        written(broker, seconds)  # a compiler's warm-up
+        rows = []
+        for _ in range(rounds):
+            alone = written(broker, seconds)
+            beside, read = with_cold_readers(broker, seconds)
+            rows.append(
+                dict(
+                    alone_p99_us=alone["lat_us"]["p99"],
+                    beside_p99_us=beside["lat_us"]["p99"],
+                    alone_p50_us=alone["lat_us"]["p50"],
+                    beside_p50_us=beside["lat_us"]["p50"],
+                    read_mb_s=round(read.get("mb_s", 0), 1),
+                )
+            )
+            log(broker.name, json.dumps(rows[-1]))
+        return rows
+    finally:
+        broker.clean()
+
+
+def median_of(rows, key):
+    return statistics.median(row[key] for row in rows)
+
+
+def report(results):
+    lines = [
+        f"# Cold reads beside {RATE_MB_S} MB/s of produce, {time.strftime('%Y-%m-%d')}",
+        "",
+        "| broker | produce p99 alone | beside cold reads | ratio | p50 alone | beside | read from disk |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, rows in results.items():
+        alone, beside = median_of(rows, "alone_p99_us"), median_of(rows, "beside_p99_us")
+        lines.append(
+            f"| {name} | {alone:.0f} us | {beside:.0f} us | {beside / alone:.2f} | {median_of(rows, 'alone_p50_us'):.0f} us "
+            f"| {median_of(rows, 'beside_p50_us'):.0f} us | {median_of(rows, 'read_mb_s'):.0f} MB/s |"
+        )
+    ours = median_of(results[OURS], "beside_p99_us") / median_of(results[OURS], "alone_p99_us")
+    lines += ["", f"Goal: at most {GOAL} times: {ours:.2f}, {'pass' if ours <= GOAL else 'FAIL'}", ""]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binary", default=str(HERE.parent / "build/release/barnabas"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
+    parser.add_argument("--keep", action="store_true", help="write the report to bench/results/")
+    args = parser.parse_args()
+    compiled("kbench")
+    data = BUILD / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    brokers = [Barnabas(OURS, data, args.binary, [])] + ([] if args.no_kafka else [Kafka(THEIRS, data)])
+    try:
+        results = {broker.name: measure(broker, args.rounds, args.seconds) for broker in brokers}
+    except Failed as failed:
+        log(failed)
+        return 1
+    text = report(results)
+    print(text)
+    if args.keep:
+        (HERE / "results" / f"{time.strftime('%Y-%m-%d')}-cold-reads.md").write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,336 @@
+/* log_dirs.c: replicas whose log directory has failed, while their broker lives on (KIP-112).
+ *
+ * A broker that loses a directory makes a node below /log_dir_event_notification.  The controller answers by sending it
+ * LeaderAndIsr for all that it holds; the partitions that come back with KAFKA_STORAGE_ERROR have an offline replica:
+ * another one leads, or nobody.  One that is answered without an error later on counts again. */
+#define LOG_MODULE "controller"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "controller/controller_internal.h"
+
+bool replica_is_alive(const struct controller *c, const struct controller_partition *p, int32_t id)
+{
+    return broker_find(c, id) && !ids_have(p->offline, p->offline_count, id);
+}
+
+static void set_offline(struct controller_partition *p, int32_t id, bool offline)
+{
+    int32_t kept = 0;
+    int32_t *ids = mem_alloc(((size_t)p->offline_count + 1) * sizeof *ids);
+    for (int32_t i = 0; i < p->offline_count; i++)
+        if (p->offline[i] != id) ids[kept++] = p->offline[i];
+    if (offline) ids[kept++] = id;
+    mem_free(p->offline);
+    p->offline = ids;
+    p->offline_count = kept;
+}
+
+void replicas_online_again(struct controller *c, int32_t broker_id)
+{
+    for (struct topic *t = c->topics; t; t = t->by_name.next)
+        for (int32_t i = 0; i < t->partition_count; i++)
+            if (ids_have(t->partitions[i].offline, t->partitions[i].offline_count, broker_id))
+                set_offline(&t->partitions[i], broker_id, false);
+}
+
+/* --- what LeaderAndIsr was answered with --- */
+
+enum answers_stage { ANSWERS_WRITE, ANSWERS_TELL };
+
+struct replica_answer {
+    struct str topic;
+    int32_t partition;
+    bool offline;
+};
+
+struct answers_event {
+    struct event ev;
+    struct controller *c;
+    struct arena arena;
+    int32_t broker_id;
+    struct replica_answer *answers;
+    size_t count, cap;
+};
+
+static struct answers_event *answers_of(struct event *ev)
+{
+    return CONTAINER_OF(ev, struct answers_event, ev);
+}
+
+static void answers_end(struct answers_event *ae)
+{
+    arena_fini(&ae->arena);
+    mem_free(ae->answers);
+    mem_free(ae);
+}
+
+static struct controller_partition *answered_partition(struct answers_event *ae, size_t at, struct topic **topic)
+{
+    struct topic *t = topic_find(ae->c, ae->answers[at].topic);
+    *topic = t;
+    if (!t || t->deleting || ae->answers[at].partition >= t->partition_count) return NULL;
+    return &t->partitions[ae->answers[at].partition];
+}
+
+static void answers_written(void *arg, enum err e, size_t failed_step, const struct coord_result *r)
+{
+    struct answers_event *ae = arg;
+    (void)r;
+    if (!e) return;
+    LOG_WARN("states_refused", "error=%s step=%zu", err_name(e), failed_step);
+    if (!ae->c->deposed) controller_reload(ae->c); /* see (3) in controller.c */
+}
+
+static void answers_write(struct answers_event *ae)
+{
+    struct writes w;
+    writes_init(&w, ae->c, &ae->ev, &ae->arena);
+    w.done = answers_written;
+    w.arg = ae;
+    for (size_t i = 0; i < ae->count; i++) {
+        struct topic *t;
+        struct controller_partition *p = answered_partition(ae, i, &t);
+        if (!p) continue;
+        set_offline(p, ae->broker_id, ae->answers[i].offline);
+        if (p->state_version < 0 || !partition_mend(ae->c, p, true)) continue;
+        writes_add(&w, (struct coord_op){.kind = COORD_SET,
+                                         .path = znode_state_path(&ae->arena, t->name, ae->answers[i].partition),
+                                         .data = partition_encode(p, &ae->arena),
+                                         .version = p->state_version});
+        p->state_version++;
+    }
+    writes_flush(&w);
+    writes_fini(&w);
+}
+
+static void answers_tell(struct answers_event *ae)
+{
+    struct sending *s = sending_new(ae->c);
+    for (size_t i = 0; i < ae->count; i++) {
+        struct topic *t;
+        if (answered_partition(ae, i, &t)) sending_add_partition(s, t, ae->answers[i].partition, false);
+    }
+    sending_send(s, NULL, NULL);
+}
+
+static enum step answers_run(struct controller *c, struct event *ev)
+{
+    struct answers_event *ae = answers_of(ev);
+    (void)c;
+    switch ((enum answers_stage)ev->stage) {
+    case ANSWERS_WRITE:
+        ev->stage = ANSWERS_TELL;
+        answers_write(ae);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
+    case ANSWERS_TELL: break;
+    }
+    if (!ev->err) answers_tell(ae);
+    answers_end(ae);
+    return STEP_DONE;
+}
+
+static void answers_drop(struct controller *c, struct event *ev)
+{
+    (void)c;
+    answers_end(answers_of(ev));
+}
+
+static void answer_add(struct answers_event **out, struct controller *c, int32_t broker_id, struct replica_answer a)
+{
+    struct answers_event *ae = *out;
+    if (!ae) {
+        ae = *out = mem_zalloc(1, sizeof *ae);
+        ae->ev = (struct event){.run = answers_run, .drop = answers_drop};
+        ae->c = c;
+        ae->broker_id = broker_id;
+        arena_init(&ae->arena, SIZE_MAX);
+    }
+    a.topic = arena_str(&ae->arena, a.topic);
+    ae->answers = mem_grow(ae->answers, &ae->cap, ae->count + 1, sizeof *ae->answers);
+    ae->answers[ae->count++] = a;
+}
+
+typedef struct leader_and_isr_response_leader_and_isr_partition_error partition_error;
+
+static void look_at_answer(struct answers_event **out, struct controller *c, int32_t broker_id, const struct topic *t,
+                           const partition_error *pe)
+{
+    if (pe->partition_index < 0 || pe->partition_index >= t->partition_count) return;
+    const struct controller_partition *p = &t->partitions[pe->partition_index];
+    bool known = ids_have(p->offline, p->offline_count, broker_id);
+    bool offline = pe->error_code == KERR_KAFKA_STORAGE_ERROR;
+    if (known == offline || (pe->error_code && !offline)) return;
+    LOG_INFO(offline ? "replica_offline" : "replica_online", "topic=%.*s partition=%d broker=%d", STR_ARG(t->name),
+             pe->partition_index, broker_id);
+    answer_add(out, c, broker_id, (struct replica_answer){t->name, pe->partition_index, offline});
+}
+
+void log_dirs_answered(struct controller *c, int32_t broker_id, const struct leader_and_isr_response *r)
+{
+    if (c->stopping || c->state != CONTROLLER_ACTIVE) return;
+    struct answers_event *ae = NULL;
+    for (int32_t i = 0; i < r->topics_count; i++) {
+        for (int32_t k = 0; k < r->topics[i].partition_errors_count; k++) {
+            const partition_error *pe = &r->topics[i].partition_errors[k];
+            const struct topic *t = topic_find_id(c, r->topics[i].topic_id);
+            if (!t) t = topic_find(c, pe->topic_name); /* one from before topics had ids */
+            if (t) look_at_answer(&ae, c, broker_id, t, pe);
+        }
+    }
+    if (ae) controller_queue(c, &ae->ev);
+}
+
+/* --- brokers that tell of a failed directory --- */
+
+enum notes_stage { NOTES_LIST, NOTES_READ, NOTES_REMOVE, NOTES_TELL };
+
+struct note {
+    struct notes_event *ne;
+    struct str path;
+    int32_t broker_id; /* -1: of no use */
+};
+
+struct notes_event {
+    struct event ev;
+    struct controller *c;
+    struct arena arena;
+    struct note *notes;
+    size_t count;
+};
+
+static struct notes_event *notes_of(struct event *ev)
+{
+    return CONTAINER_OF(ev, struct notes_event, ev);
+}
+
+static void notes_end(struct notes_event *ne)
+{
+    arena_fini(&ne->arena);
+    mem_free(ne);
+}
+
+static struct coord_to notes_to(struct notes_event *ne, coord_done_fn done, void *arg)
+{
+    ne->ev.pending++;
+    return (struct coord_to){ne->c->opt.loop, done, arg};
+}
+
+static void notes_queue(struct controller *c);
+
+static void notes_fired(void *arg, enum coord_event event, struct str path)
+{
+    struct controller *c = arg;
+    (void)event;
+    (void)path;
+    if (!c->stopping && c->state != CONTROLLER_STANDBY) notes_queue(c);
+}
+
+static void notes_listed(void *arg, const struct coord_result *r)
+{
+    struct notes_event *ne = arg;
+    ne->notes = arena_array(&ne->arena, struct note, r->child_count);
+    ne->count = r->child_count;
+    for (size_t i = 0; i < r->child_count; i++)
+        ne->notes[i] = (struct note){
+            .ne = ne,
+            .path = arena_printf(&ne->arena, "%.*s/%.*s", STR_ARG(ZNODE_LOG_DIR_EVENTS), STR_ARG(r->children[i])),
+            .broker_id = -1,
+        };
+    event_call_done(ne->c, &ne->ev, r->err == ERR_NOT_FOUND ? OK : r->err);
+}
+
+static void note_read(void *arg, const struct coord_result *r)
+{
+    struct note *n = arg;
+    struct fault f = {0};
+    if (!r->err && znode_log_dir_event_decode(&n->ne->arena, r->path, r->data, &n->broker_id, &f))
+        LOG_WARN("notification_ignored", "reason=\"%s\"", f.text);
+    event_call_done(n->ne->c, &n->ne->ev, r->err == ERR_NOT_FOUND ? OK : r->err);
+}
+
+static void notes_read(struct notes_event *ne)
+{
+    for (size_t i = 0; i < ne->count; i++)
+        coord_get(ne->c->opt.coord, ne->notes[i].path, COORD_NO_WATCH, notes_to(ne, note_read, &ne->notes[i]));
+}
+
+/* They go before they are acted upon, as in Kafka: who fails meanwhile makes another one. */
+static void notes_remove(struct notes_event *ne)
+{
+    struct writes w;
+    writes_init(&w, ne->c, &ne->ev, &ne->arena);
+    for (size_t i = 0; i < ne->count; i++)
+        writes_add(&w,
+                   (struct coord_op){.kind = COORD_DELETE, .path = ne->notes[i].path, .version = COORD_ANY_VERSION});
+    writes_flush(&w);
+    writes_fini(&w);
+}
+
+static void notes_tell(struct notes_event *ne)
+{
+    struct controller *c = ne->c;
+    for (size_t i = 0; i < ne->count; i++) {
+        int32_t id = ne->notes[i].broker_id;
+        bool again = false;
+        for (size_t k = 0; k < i; k++) again |= ne->notes[k].broker_id == id;
+        if (again || !broker_find(c, id)) continue;
+        struct sending *s = sending_new(c);
+        sending_only_to(s, id);
+        sending_add_everything(s);
+        sending_send(s, NULL, NULL);
+    }
+}
+
+static enum step notes_run(struct controller *c, struct event *ev)
+{
+    struct notes_event *ne = notes_of(ev);
+    if (ev->err) {
+        LOG_WARN("notifications_failed", "error=%s", err_name(ev->err));
+        controller_reload(c);
+        notes_end(ne);
+        return STEP_DONE;
+    }
+    switch ((enum notes_stage)ev->stage) {
+    case NOTES_LIST:
+        ev->stage = NOTES_READ;
+        coord_children(c->opt.coord, ZNODE_LOG_DIR_EVENTS, (struct coord_watch){notes_fired, c},
+                       notes_to(ne, notes_listed, ne));
+        return STEP_WAIT;
+    case NOTES_READ:
+        ev->stage = NOTES_REMOVE;
+        notes_read(ne);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
+    case NOTES_REMOVE:
+        ev->stage = NOTES_TELL;
+        notes_remove(ne);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
+    case NOTES_TELL: break;
+    }
+    notes_tell(ne);
+    notes_end(ne);
+    return STEP_DONE;
+}
+
+static void notes_drop(struct controller *c, struct event *ev)
+{
+    (void)c;
+    notes_end(notes_of(ev));
+}
+
+static void notes_queue(struct controller *c)
+{
+    struct notes_event *ne = mem_zalloc(1, sizeof *ne);
+    ne->ev = (struct event){.run = notes_run, .drop = notes_drop, .stage = NOTES_LIST};
+    ne->c = c;
+    arena_init(&ne->arena, SIZE_MAX);
+    controller_queue(c, &ne->ev);
+}
+
+void log_dirs_watch(struct controller *c)
+{
+    notes_queue(c);
+}
