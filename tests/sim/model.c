@@ -22,6 +22,7 @@ void sim_batches_cut(struct sim_batches *bs, size_t count)
 
 void sim_batches_take_out(struct sim_batches *bs, size_t from, size_t to)
 {
+    if (from >= to) return;
     for (size_t i = from; i < to; i++) mem_free(bs->list[i].bytes);
     memmove(bs->list + from, bs->list + to, (bs->count - to) * sizeof *bs->list);
     bs->count -= to - from;
