@@ -119,6 +119,10 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .home = broker_home(br),
         .grace = br->grace,
         .workers = br->workers,
+        /* A quarter is left for connections and what is opened for a moment. */
+        .open_files_max = (size_t)(br->file_limit - br->file_limit / 4),
+        /* The other half is for those who wait for a read. */
+        .flush_jobs_max = (unsigned)config_i64(cfg, CFG_BACKGROUND_THREADS) / 2,
         .dirs = dirs.items,
         .dir_count = dirs.count,
         .retention_check_ms = config_i64(cfg, CFG_LOG_RETENTION_CHECK_INTERVAL_MS),
@@ -256,8 +260,7 @@ enum err broker_run(const struct broker_env *env, struct config *config, struct 
     run->fault = f;
     api_table_init();
 
-    uint64_t files;
-    if (process_raise_file_limit(&files)) LOG_WARN("file_limit", "reason=\"cannot be raised\"");
+    if (process_raise_file_limit(&br->file_limit)) LOG_WARN("file_limit", "reason=\"cannot be raised\"");
     struct config *cfg = config_live_ref(br->config);
     enum err e = make_parts(run, cfg, f);
     config_unref(cfg);

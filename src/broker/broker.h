@@ -34,7 +34,8 @@ struct broker {
 
     int32_t id;
     char cluster_id[64];
-    int64_t epoch; /* czxid of /brokers/ids/ID */
+    int64_t epoch;       /* czxid of /brokers/ids/ID */
+    uint64_t file_limit; /* descriptors of the process; 0: unknown */
     struct config_live *config;
 
     unsigned loop_count;

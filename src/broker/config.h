@@ -258,6 +258,7 @@ struct topic_config {
     int32_t compression_lz4_level;
     int32_t compression_zstd_level;
     int64_t flush_messages;
+    bool flush_group; /* flush.mode */
     int64_t flush_ms;
     int64_t file_delete_delay_ms;
     int64_t delete_retention_ms;

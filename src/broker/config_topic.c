@@ -109,6 +109,7 @@ void topic_config_build(struct topic_config *out, const struct config *cfg, cons
         .compression_zstd_level = (int32_t)v[TCFG_COMPRESSION_ZSTD_LEVEL].i64,
         .flush_messages = v[TCFG_FLUSH_MESSAGES].i64,
         .flush_ms = v[TCFG_FLUSH_MS].i64,
+        .flush_group = strcmp(v[TCFG_FLUSH_MODE].text, "group") == 0,
         .file_delete_delay_ms = v[TCFG_FILE_DELETE_DELAY_MS].i64,
         .delete_retention_ms = v[TCFG_DELETE_RETENTION_MS].i64,
         .min_cleanable_dirty_ratio = v[TCFG_MIN_CLEANABLE_DIRTY_RATIO].f64,

@@ -190,6 +190,7 @@ static bool accept_one(struct listener_state *ls)
     if (e) {
         LOG_LIMITED(LOG_LEVEL_ERROR, "accept_failed", "listener=%s error=%s reason=\"trying again in 100 ms\"",
                     ls->name, err_name(e));
+        if (e == ERR_TOO_MANY) replicas_want_room(s->br->replicas);
         ls->accept_paused = true;
         loop_timer_set(broker_home(s->br), &s->retry, loop_now_us(broker_home(s->br)) + ACCEPT_RETRY_US);
         return false;

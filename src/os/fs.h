@@ -53,6 +53,7 @@ struct fs_ops {
     enum err (*sync_dir)(struct fs *fs, const char *path);
     enum err (*space)(struct fs *fs, const char *path, struct fs_space *out);
     enum err (*lock)(struct fs *fs, const char *path, struct file **out);
+    size_t (*open_count)(struct fs *fs); /* NULL: files cost no descriptors */
 };
 
 struct fs {
@@ -128,6 +129,12 @@ MUST_USE static inline enum err fs_space(struct fs *fs, const char *path, struct
 MUST_USE static inline enum err fs_lock(struct fs *fs, const char *path, struct file **out)
 {
     return fs->ops->lock(fs, path, out);
+}
+
+/* Files that are open now, of the whole process.  Cheap. */
+static inline size_t fs_open_count(struct fs *fs)
+{
+    return fs->ops->open_count ? fs->ops->open_count(fs) : 0;
 }
 
 /* Built of the above, in fs.c. */

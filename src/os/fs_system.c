@@ -17,6 +17,8 @@
 /* As Java makes them: the umask decides, so that a directory shared by a group stays so. */
 enum { FILE_MODE = 0666, DIR_MODE = 0777 };
 
+static _Atomic size_t open_files; /* of this process, through here */
+
 struct system_file {
     struct file file;
     /* The file system knows no RWF_NOWAIT: reads go the plain way, as they did before kernels had it. */
@@ -171,6 +173,7 @@ void file_unmap(void *map, size_t size)
 
 static void system_close(struct file *f)
 {
+    atomic_fetch_sub_explicit(&open_files, 1, memory_order_relaxed);
     close(f->fd); /* Linux releases the descriptor whatever it returns; what matters was synced before */
     mem_free(CONTAINER_OF(f, struct system_file, file));
 }
@@ -205,6 +208,7 @@ static enum err open_fd(const char *path, int flags, int *out)
 static struct file *file_of_fd(int fd)
 {
     struct system_file *sf = mem_zalloc(1, sizeof *sf);
+    atomic_fetch_add_explicit(&open_files, 1, memory_order_relaxed);
     sf->file.ops = &system_file_ops;
     sf->file.fd = fd;
     atomic_init(&sf->file.refs, 1);
@@ -327,6 +331,12 @@ static enum err system_lock(struct fs *fs, const char *path, struct file **out)
     return OK;
 }
 
+static size_t system_open_count(struct fs *fs)
+{
+    (void)fs;
+    return atomic_load_explicit(&open_files, memory_order_relaxed);
+}
+
 struct fs *fs_system(void)
 {
     static const struct fs_ops ops = {
@@ -340,6 +350,7 @@ struct fs *fs_system(void)
         .sync_dir = system_sync_dir,
         .space = system_space,
         .lock = system_lock,
+        .open_count = system_open_count,
     };
     static struct fs system = {.ops = &ops};
     return &system;

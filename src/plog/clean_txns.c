@@ -37,7 +37,7 @@ static void add_known(void *arg, const struct aborted_txn *txn)
 
 enum err clean_txns_load(struct clean_txns *ts, struct plog *pl, int64_t from, int64_t to)
 {
-    return plog_aborted_txns(pl, from, to, add_known, ts);
+    return plog_aborted_txns(pl, from, to, false, add_known, ts);
 }
 
 static struct clean_txn *find(const struct clean_txns *ts, int64_t producer_id)

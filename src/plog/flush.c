@@ -30,7 +30,12 @@
 #include "plog/checkpoint.h"
 
 /* What a flush works on, taken with the writer role held. */
-struct flush {
+struct plog_flush {
+    struct plog *pl;
+    enum err e;
+    bool with_active;           /* the log's end is flushed */
+    bool is_work;               /* plog_work_begin() */
+    bool sync_failed;           /* the disk has refused: no later sync may be believed */
     struct segment **segments;  /* references, oldest first */
     size_t count, closed_count; /* the closed ones come first; the active one may follow */
     int64_t end;                /* where the recovery point goes */
@@ -54,10 +59,25 @@ static enum err flush_index_tails(struct plog *pl, struct segment *seg)
     return OK;
 }
 
-static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
+/* With the role.  What is published from now on, and waits, is another flush's. */
+static enum err flush_choose(struct plog_flush *fl, enum flush_what what)
 {
+    struct plog *pl = fl->pl;
+    pthread_mutex_lock(&pl->lock);
+    fl->with_active = what == FLUSH_ALL || (what == FLUSH_WANTED && pl->flush_wanted);
+    if (fl->with_active) pl->flush_wanted = false;
+    enum err failed = pl->failed;
+    pthread_mutex_unlock(&pl->lock);
+    return failed;
+}
+
+static enum err flush_begin(struct plog_flush *fl, enum flush_what what)
+{
+    struct plog *pl = fl->pl;
     enum err e = exclusive_begin(pl);
     if (e) return e;
+    e = flush_choose(fl, what);
+    bool with_active = fl->with_active;
     size_t end = pl->segment_count, active = end - 1, first = active;
     if (!with_active || !active_segment(pl)->unsynced) end--;
     while (first > 0 && pl->segments[first - 1]->unsynced) first--;
@@ -82,14 +102,14 @@ static enum err flush_begin(struct flush *fl, struct plog *pl, bool with_active)
 
 /* ---- Syncing */
 
-static void flush_add(struct flush *fl, struct file *f)
+static void flush_add(struct plog_flush *fl, struct file *f)
 {
     fl->files = mem_grow(fl->files, &fl->file_cap, fl->file_count + 1, sizeof(struct file *));
     fl->files[fl->file_count++] = f;
 }
 
 /* A small file that was written some time ago, by its path, which is freed; one that is not there is no error. */
-static enum err flush_add_path(struct flush *fl, struct plog *pl, char *path)
+static enum err flush_add_path(struct plog_flush *fl, struct plog *pl, char *path)
 {
     struct file *f;
     enum err e = fs_open(pl->fs, path, FS_READ | FS_WRITE, &f);
@@ -98,7 +118,7 @@ static enum err flush_add_path(struct flush *fl, struct plog *pl, char *path)
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
-static enum err flush_add_segment(struct flush *fl, struct plog *pl, struct segment *seg, bool with_indexes)
+static enum err flush_add_segment(struct plog_flush *fl, struct plog *pl, struct segment *seg, bool with_indexes)
 {
     pthread_mutex_lock(&pl->lock);
     flush_add(fl, file_ref(seg->log));
@@ -112,7 +132,7 @@ static enum err flush_add_segment(struct flush *fl, struct plog *pl, struct segm
     return snapshot ? flush_add_path(fl, pl, segment_path(pl->dir, seg->base_offset, SEGMENT_SNAPSHOT)) : OK;
 }
 
-static enum err flush_add_files(struct flush *fl, struct plog *pl)
+static enum err flush_add_files(struct plog_flush *fl, struct plog *pl)
 {
     enum err e = OK;
     for (size_t i = 0; i < fl->count && !e; i++)
@@ -124,31 +144,31 @@ static enum err flush_add_files(struct flush *fl, struct plog *pl)
     return e;
 }
 
-static enum err sync_files(const struct flush *fl)
+static enum err sync_files(struct plog_flush *fl)
 {
-    /* With space allocated for all of them, one commit of the file system's journal serves them all. */
-    for (size_t i = 0; i < fl->file_count && fl->file_count > 1; i++) file_write_behind(fl->files[i], 0, 0);
     enum err e = OK;
     for (size_t i = 0; i < fl->file_count && !e; i++) e = file_sync(fl->files[i]);
+    fl->sync_failed = e != OK;
     return e;
 }
 
-static enum err sync_dirs(const struct flush *fl, struct plog *pl)
+static enum err sync_dirs(struct plog_flush *fl, struct plog *pl)
 {
     enum err e = fl->dir ? fs_sync_dir(pl->fs, pl->dir) : OK;
-    if (e || !fl->parent) return e;
     char *parent = mem_strdup(pl->dir), *slash = strrchr(parent, '/');
-    if (slash && slash != parent) {
+    if (!e && fl->parent && slash && slash != parent) {
         *slash = '\0';
         e = fs_sync_dir(pl->fs, parent);
     }
     mem_free(parent);
+    fl->sync_failed = e && e != ERR_TOO_MANY; /* which is of its opening */
     return e;
 }
 
 /* What was appended, rolled or cut meanwhile is not covered. */
-static enum err flush_end(const struct flush *fl, struct plog *pl)
+static enum err flush_end(const struct plog_flush *fl, struct plog *pl)
 {
+    if (fl->count == 0 && fl->end <= plog_recovery_point(pl)) return OK;
     enum err e = exclusive_begin(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
@@ -172,52 +192,106 @@ static enum err flush_end(const struct flush *fl, struct plog *pl)
     return OK;
 }
 
-static void flush_fini(struct flush *fl)
+/* ---- One round */
+
+/* Starts writing out.  `others`: a file is waited for before this one. */
+static struct plog_flush *round_begin(struct plog *pl, enum flush_what what, bool others)
+{
+    pthread_mutex_lock(&pl->flush_lock);
+    struct plog_flush *fl = mem_zalloc(1, sizeof *fl);
+    fl->pl = pl;
+    fl->e = flush_begin(fl, what);
+    if (!fl->e) fl->e = flush_add_files(fl, pl);
+    /* With space allocated for all files, one commit of the file system's journal serves them all. */
+    for (size_t i = 0; i < fl->file_count && !fl->e && (others || fl->file_count > 1); i++)
+        file_write_behind(fl->files[i], 0, 0);
+    return fl;
+}
+
+static void round_free(struct plog_flush *fl)
 {
     for (size_t i = 0; i < fl->file_count; i++) file_unref(fl->files[i]);
     for (size_t i = 0; i < fl->count; i++) segment_unref(fl->segments[i]);
     mem_free(fl->files);
     mem_free(fl->segments);
+    mem_free(fl);
 }
 
-enum err plog_flush_segments(struct plog *pl, bool with_active)
+/* Fails the log, if need be, before anybody can sync it again. */
+static enum err round_finish(struct plog_flush *fl)
 {
-    struct flush fl = {.segments = NULL};
-    enum err e = flush_begin(&fl, pl, with_active);
-    if (!e) e = flush_add_files(&fl, pl);
-    if (!e) e = sync_files(&fl);
-    if (!e) e = sync_dirs(&fl, pl);
-    if (!e) e = flush_end(&fl, pl);
-    flush_fini(&fl);
-    return e && e != ERR_CLOSED && !plog_error_passes(e) ? plog_fail(pl, e) : e;
+    struct plog *pl = fl->pl;
+    enum err e = fl->e;
+    if (!e) e = sync_files(fl);
+    if (!e) e = sync_dirs(fl, pl);
+    if (!e) e = flush_end(fl, pl);
+    if (e && e != ERR_CLOSED && (fl->sync_failed || !plog_error_passes(e))) e = plog_fail(pl, e);
+    bool told = fl->with_active;
+    if (!e && told) atomic_store_explicit(&pl->last_flush_ms, clock_wall_ms(pl->clock), memory_order_relaxed);
+    round_free(fl);
+    pthread_mutex_unlock(&pl->flush_lock);
+    if (told && pl->events.flushed) pl->events.flushed(pl->events.arg, e);
+    return e;
+}
+
+enum err plog_flush_segments(struct plog *pl, enum flush_what what)
+{
+    return round_finish(round_begin(pl, what, false));
 }
 
 enum err plog_flush(struct plog *pl)
 {
-    enum err e = plog_flush_segments(pl, true);
-    if (!e) atomic_store_explicit(&pl->last_flush_ms, clock_wall_ms(pl->clock), memory_order_relaxed);
-    return e;
+    return plog_flush_segments(pl, FLUSH_ALL);
 }
 
-bool plog_flush_due(struct plog *pl, int64_t now_ms)
+bool plog_flush_due(const struct plog *pl, int64_t now_ms)
 {
-    int64_t unflushed = plog_end(pl) - plog_recovery_point(pl);
-    if (unflushed <= 0) return false;
-    if (unflushed >= atomic_load_explicit(&pl->flush_messages, memory_order_relaxed)) return true;
     int64_t flush_ms = atomic_load_explicit(&pl->flush_ms, memory_order_relaxed);
-    return flush_ms != INT64_MAX && now_ms - atomic_load_explicit(&pl->last_flush_ms, memory_order_relaxed) >= flush_ms;
+    if (flush_ms == INT64_MAX || plog_end(pl) <= plog_recovery_point(pl)) return false;
+    return now_ms - atomic_load_explicit(&pl->last_flush_ms, memory_order_relaxed) >= flush_ms;
+}
+
+void plog_request_flush(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    bool wanted = plog_recovery_point(pl) < plog_end(pl) && !pl->failed && !pl->retired;
+    bool call = wanted && !pl->work_wanted && pl->events.wants_work;
+    pl->flush_wanted |= wanted;
+    pl->work_wanted |= call;
+    pthread_mutex_unlock(&pl->lock);
+    if (call) pl->events.wants_work(pl->events.arg);
+}
+
+struct plog_flush *plog_flush_begin(struct plog *pl, bool others)
+{
+    return round_begin(pl, FLUSH_ALL, others);
+}
+
+struct plog_flush *plog_work_begin(struct plog *pl, bool others)
+{
+    struct plog_flush *fl = round_begin(pl, FLUSH_WANTED, others);
+    fl->is_work = true;
+    return fl;
+}
+
+enum err plog_flush_finish(struct plog_flush *fl)
+{
+    struct plog *pl = fl->pl;
+    bool is_work = fl->is_work;
+    enum err e = round_finish(fl);
+    if (!is_work) return e;
+    pthread_mutex_lock(&pl->lock);
+    /* Closed segments that came up meanwhile, the next append tells; who waits for a flush may be the last to append.
+     */
+    bool again = (pl->flush_wanted || pl->stalled) && !pl->failed && !pl->retired && pl->events.wants_work;
+    pl->work_wanted = again;
+    pthread_mutex_unlock(&pl->lock);
+    if (again) pl->events.wants_work(pl->events.arg);
+    return e;
 }
 
 enum err plog_work(struct plog *pl)
 {
-    enum err e = exclusive_begin(pl);
-    if (e) return e;
-    bool closed = has_closed_unsynced(pl);
-    exclusive_end(pl);
-
-    e = closed ? plog_flush_segments(pl, false) : OK;
-    pthread_mutex_lock(&pl->lock);
-    pl->work_wanted = false; /* what came up meanwhile, the next append tells */
-    pthread_mutex_unlock(&pl->lock);
-    return e;
+    plog_resume(pl);
+    return plog_flush_finish(plog_work_begin(pl, false));
 }

@@ -1,4 +1,6 @@
-/* lookup.c: finding records by time, and the aborted transactions of a range.  Workers, but for the latter. */
+/* lookup.c: finding records by time, and the aborted transactions of a range.  Workers, but for the latter with
+ * `nowait`.
+ */
 #include "plog/plog_internal.h"
 
 #include <stdlib.h>
@@ -222,7 +224,7 @@ static int aborted_compare(const void *a, const void *b)
 }
 
 /* The transaction index of the next segment of a walk, opened if need be; none: path is NULL. */
-static enum err next_txns(struct plog *pl, int64_t *next, struct segment **seg, struct txnindex *txns)
+static enum err next_txns(struct plog *pl, int64_t *next, bool nowait, struct segment **seg, struct txnindex *txns)
 {
     pthread_mutex_lock(&pl->lock);
     *seg = segment_walk(pl, next);
@@ -230,6 +232,7 @@ static enum err next_txns(struct plog *pl, int64_t *next, struct segment **seg, 
     bool to_open = *seg && (*seg)->txns_there && !txns->path;
     pthread_mutex_unlock(&pl->lock);
     if (!to_open) return OK;
+    if (nowait) return ERR_AGAIN;
 
     enum err e = exclusive_begin(pl);
     if (e) return e;
@@ -250,7 +253,7 @@ static void aborted_list_sort(struct aborted_list *list)
     list->count = kept;
 }
 
-enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
+enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to, bool nowait,
                            void (*each)(void *arg, const struct aborted_txn *txn), void *arg)
 {
     struct aborted_list list = {0};
@@ -260,8 +263,8 @@ enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
     while (!e && !complete) {
         struct segment *seg;
         struct txnindex txns;
-        e = next_txns(pl, &next, &seg, &txns);
-        if (!e && seg && txns.path) e = txnindex_find(&txns, from, to, aborted_list_add, &list, &complete);
+        e = next_txns(pl, &next, nowait, &seg, &txns);
+        if (!e && seg && txns.path) e = txnindex_find(&txns, from, to, nowait, aborted_list_add, &list, &complete);
         segment_unref(seg);
         if (!seg) break;
     }

@@ -385,6 +385,7 @@ static struct plog *plog_new(const struct plog_options *opt)
     struct plog *pl = mem_zalloc(1, sizeof *pl);
     ASSERT(pthread_mutex_init(&pl->lock, NULL) == 0);
     ASSERT(pthread_cond_init(&pl->role_free, NULL) == 0);
+    ASSERT(pthread_mutex_init(&pl->flush_lock, NULL) == 0);
     atomic_init(&pl->start, 0);
     atomic_init(&pl->end, 0);
     atomic_init(&pl->recovery_point, 0);
@@ -395,6 +396,7 @@ static struct plog *plog_new(const struct plog_options *opt)
     pl->jitter_state = opt->jitter_seed;
     plog_reconfigure(pl, &opt->config);
     pl->events = opt->events;
+    pl->files = opt->files;
     pl->fs = opt->fs;
     pl->clock = opt->clock;
     pl->dir = mem_strdup(opt->dir);
@@ -414,6 +416,7 @@ void plog_abandon(struct plog *pl)
     producers_free(pl->producers);
     epochs_fini(&pl->epochs);
     pthread_cond_destroy(&pl->role_free);
+    pthread_mutex_destroy(&pl->flush_lock);
     pthread_mutex_destroy(&pl->lock);
     mem_free(pl->dir);
     mem_free(pl);
@@ -448,6 +451,8 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
     if (!e) e = open_start(pl, opt->log_start);
     int64_t known = opt->clean ? plog_end(pl) : MIN(opt->recovery_point, plog_end(pl));
     atomic_store_explicit(&pl->recovery_point, known, memory_order_relaxed);
+    /* What recovery found counts as promised from now on: with flush.mode=group it must be on the disk for that. */
+    if (!e && opt->config.flush_group && known < plog_end(pl)) e = plog_flush_segments(pl, FLUSH_ALL);
     /* Thousands of idle logs keep no files open; who appends or reads opens what it needs. */
     for (size_t i = 0; i < pl->segment_count && !e; i++) segment_close_files(pl->segments[i]);
     return e;

@@ -56,7 +56,7 @@ int64_t plog_end(const struct plog *pl)
     return atomic_load_explicit(&pl->end, memory_order_acquire);
 }
 
-int64_t plog_recovery_point(struct plog *pl)
+int64_t plog_recovery_point(const struct plog *pl)
 {
     return atomic_load_explicit(&pl->recovery_point, memory_order_acquire);
 }
@@ -64,6 +64,14 @@ int64_t plog_recovery_point(struct plog *pl)
 int64_t plog_cleaned(const struct plog *pl)
 {
     return atomic_load_explicit(&pl->cleaned, memory_order_acquire);
+}
+
+int64_t plog_safe_end(const struct plog *pl)
+{
+    int64_t end = plog_end(pl);
+    if (!atomic_load_explicit(&pl->flush_group, memory_order_relaxed)) return end;
+    int64_t durable = plog_recovery_point(pl);
+    return MIN(durable, end);
 }
 
 struct uuid plog_topic_id(const struct plog *pl)
@@ -105,7 +113,11 @@ void plog_reconfigure(struct plog *pl, const struct plog_config *config)
     int64_t messages = config->flush_messages, ms = config->flush_ms;
     atomic_store_explicit(&pl->flush_messages, messages < 0 ? INT64_MAX : messages, memory_order_relaxed);
     atomic_store_explicit(&pl->flush_ms, ms < 0 ? INT64_MAX : ms, memory_order_relaxed);
+    atomic_store_explicit(&pl->flush_group, config->flush_group, memory_order_relaxed);
+    /* What was acknowledged without a flush is to be seen by consumers soon, though it counts from now on only then. */
+    bool behind = config->flush_group && plog_recovery_point(pl) < plog_end(pl);
     pthread_mutex_unlock(&pl->lock);
+    if (behind) plog_request_flush(pl);
 }
 
 void plog_epoch_end(struct plog *pl, int32_t epoch, int32_t *found, int64_t *end)
@@ -389,6 +401,7 @@ static bool group_publish(struct group *g, struct plog *pl)
         seg->size += (int64_t)a->size;
         seg->modified_ms = a->now_ms;
     }
+    segment_note_use(pl, seg);
     seg->unsynced = seg->indexes_unsynced = true;
     pl->size += g->bytes;
     producers_publish(pl->producers, g->end);
@@ -411,6 +424,19 @@ static void group_take_back(struct group *g, struct plog *pl)
     *g->last = pl->queue;
     pl->queue = NULL;
     pl->queue_tail = &pl->queue;
+}
+
+/* For want of a descriptor, which a worker can find: everything is as before the group was taken.  Under the lock. */
+static void group_put_back(struct group *g, struct plog *pl)
+{
+    producers_rollback(pl->producers);
+    *g->last = pl->queue;
+    if (!pl->queue) pl->queue_tail = g->last;
+    pl->queue = g->first;
+    g->first = NULL;
+    g->last = &g->first;
+    g->bytes = 0;
+    pl->stalled = true;
 }
 
 /* With the role, without the lock. */
@@ -437,11 +463,24 @@ static void after_publish(struct plog *pl, bool write_epochs)
     pthread_mutex_lock(&pl->lock);
 }
 
+/* Which appends may be acknowledged only when they are on the disk; also duplicates of batches that are not there yet.
+ * Under the lock. */
+static void group_mark_flushes(struct group *g, struct plog *pl)
+{
+    int64_t durable = plog_recovery_point(pl);
+    int64_t limit = pl->config.flush_group ? 1 : atomic_load_explicit(&pl->flush_messages, memory_order_relaxed);
+    for (struct append *a = g->first; a; a = a->next) {
+        bool is_there = a->kerr == KERR_NONE || a->kerr == KERR_DUPLICATE_SEQUENCE_NUMBER;
+        a->must_flush = is_there && a->last_offset >= durable && a->last_offset + 1 - durable >= limit;
+        pl->flush_wanted |= a->must_flush;
+    }
+}
+
 /* Whether to call a worker.  Under the lock, with the role. */
 static bool work_is_due(struct plog *pl)
 {
     if (pl->work_wanted || !pl->events.wants_work) return false;
-    pl->work_wanted = has_closed_unsynced(pl);
+    pl->work_wanted = pl->flush_wanted || pl->stalled || has_closed_unsynced(pl);
     return pl->work_wanted;
 }
 
@@ -464,8 +503,8 @@ static void group_tell(struct group *g, struct plog *pl, enum err e, bool failed
                     err_name(e));
     if (failed) tell_failed(pl, e);
     if (e == ERR_FULL && pl->events.full) pl->events.full(pl->events.arg);
+    if (work) pl->events.wants_work(pl->events.arg); /* first: the disk takes longest */
     if (!e && g->bytes > 0 && pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
-    if (work) pl->events.wants_work(pl->events.arg);
     group_complete(g, plog_start(pl));
 }
 
@@ -491,10 +530,16 @@ static void write_group(struct plog *pl)
     pthread_mutex_lock(&pl->lock);
     bool failed = e && !plog_error_passes(e) && !pl->failed, work = false;
     if (failed) pl->failed = e; /* before anybody else can write */
-    if (e) {
+    if (e == ERR_TOO_MANY && pl->files && pl->events.wants_work && !pl->resumed) {
+        group_put_back(&g, pl);
+        work = work_is_due(pl);
+        e = OK;
+    } else if (e) {
         group_take_back(&g, pl);
-    } else if (g.bytes > 0) {
-        after_publish(pl, group_publish(&g, pl));
+    } else {
+        pl->resumed = false;
+        if (g.bytes > 0) after_publish(pl, group_publish(&g, pl));
+        group_mark_flushes(&g, pl);
         work = work_is_due(pl);
     }
     role_give_up(pl);
@@ -511,9 +556,9 @@ static void write_group(struct plog *pl)
 /* Enters with lock and role, leaves without both, and with the queue empty or in somebody else's hands. */
 static void role_release(struct plog *pl)
 {
-    while (pl->queue && !pl->role_wanted) {
+    while (pl->queue && !pl->role_wanted && !pl->stalled) {
         write_group(pl);
-        if (pl->writing || !pl->queue || pl->role_wanted) {
+        if (pl->writing || !pl->queue || pl->role_wanted || pl->stalled) {
             pthread_mutex_unlock(&pl->lock);
             return;
         }
@@ -592,16 +637,34 @@ void plog_append(struct plog *pl, struct append *a)
     if (a->buf) buf_ref(a->buf);
     a->next = NULL;
     a->kerr = KERR_NONE;
+    a->must_flush = false;
     a->log_append_time_ms = -1;
     pthread_mutex_lock(&pl->lock);
     *pl->queue_tail = a;
     pl->queue_tail = &a->next;
-    if (pl->writing) {
+    if (pl->writing || pl->stalled) {
         pthread_mutex_unlock(&pl->lock);
         return;
     }
     pl->writing = true;
     role_release(pl);
+}
+
+void plog_resume(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    bool stalled = pl->stalled;
+    pthread_mutex_unlock(&pl->lock);
+    if (!stalled) return;
+    pl->files->make_room(pl->files->arg);
+    pthread_mutex_lock(&pl->lock);
+    pl->role_wanted++;
+    while (pl->writing) pthread_cond_wait(&pl->role_free, &pl->lock);
+    pl->role_wanted--;
+    pl->writing = true;
+    pl->stalled = false;
+    pl->resumed = true;
+    role_release(pl); /* writes the queue */
 }
 
 enum err plog_retire(struct plog *pl, const char *to)
@@ -615,6 +678,7 @@ enum err plog_retire(struct plog *pl, const char *to)
     }
     pthread_mutex_lock(&pl->lock);
     pl->retired = true;
+    pl->stalled = false;
     hints_clear(pl); /* what readers are about to open is not lent to the log */
     pthread_mutex_unlock(&pl->lock);
     exclusive_end(pl);

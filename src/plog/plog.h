@@ -37,6 +37,7 @@ struct plog_config {
     int64_t min_compaction_lag_ms, max_compaction_lag_ms, delete_retention_ms;
     bool log_append_time; /* message.timestamp.type */
     int64_t flush_messages, flush_ms;
+    bool flush_group;             /* flush.mode=group: an append is acknowledged only when it is on the disk */
     int64_t file_delete_delay_ms; /* a deleted segment keeps its files, renamed .deleted, this long */
     int64_t producer_expiration_ms;
 };
@@ -52,8 +53,22 @@ struct plog_events {
      */
     void (*full)(void *arg);
     /* There is something for a worker to do: call plog_work() there.  Once until that has been called; by the thread
-     * that wrote, outside the lock.  NULL: nobody listens; plog_retain() and plog_flush() do the part that matters. */
+     * that wrote, outside the lock, before those appends' done.  NULL: nobody listens; plog_retain() and plog_flush()
+     * do the part that matters. */
     void (*wants_work)(void *arg);
+    /* A flush of the log's end is over.  OK: the recovery point has moved.  Else nothing became durable; after an error
+     * that passes (plog_flush()) another flush may be asked for.  On the worker that flushed, outside the lock. */
+    void (*flushed)(void *arg, enum err e);
+};
+
+/* What all logs of a broker share to keep their open files few.  A log asks for room when it has opened files past the
+ * limit; who gives it has logs close what they do not need, with plog_close_unused(). */
+struct plog_files {
+    size_t max;            /* fs_open_count() past which wants_room() is called */
+    _Atomic uint32_t turn; /* raised by who makes room: a segment notes in which turn it was used last */
+    void *arg;
+    void (*wants_room)(void *arg); /* any thread, with no lock held; waits for nothing */
+    void (*make_room)(void *arg);  /* worker, holding nothing of any log: closes files now */
 };
 
 struct plog_options {
@@ -68,6 +83,7 @@ struct plog_options {
     struct uuid topic_id;   /* written to partition.metadata when made; zero: take the file's */
     struct plog_config config;
     struct plog_events events;
+    struct plog_files *files; /* lent; NULL: no limit */
 };
 
 /* Opens the log, cutting what an unclean stop left torn.  Worker.  Close with plog_close(). */
@@ -96,10 +112,13 @@ struct uuid plog_topic_id(const struct plog *pl);
 /* First offset that readers may ask for; the published end (next offset to be read by others).  No lock. */
 int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
-/* First offset not known to be on disk. */
-int64_t plog_recovery_point(struct plog *pl);
+/* First offset not known to be on disk.  No lock. */
+int64_t plog_recovery_point(const struct plog *pl);
 /* Where the last cleaning ended (clean.h): cleaner-offset-checkpoint; -1: it was never cleaned.  No lock. */
 int64_t plog_cleaned(const struct plog *pl);
+/* Up to where this replica may promise what it holds: the end, or with flush.mode=group what is on the disk.  No lock.
+ */
+int64_t plog_safe_end(const struct plog *pl);
 /* First offset of the earliest transaction still open (or whose marker is not replicated), or the end.  Last stable
  * offset = min(this, high watermark). */
 int64_t plog_first_unstable(struct plog *pl);
@@ -135,6 +154,8 @@ struct append {
     int64_t base_offset, last_offset;
     int64_t log_append_time_ms; /* -1 with CreateTime */
     int64_t log_start;
+    bool must_flush; /* to be acknowledged only when plog_recovery_point() has passed last_offset: a flush has been
+                      * asked for (flush.messages, flush.mode) */
 
     /* the log's own */
     struct append *next;
@@ -163,11 +184,12 @@ MUST_USE enum err plog_read(struct plog *pl, int64_t offset, int64_t below, size
 void plog_slice_release(struct plog_slice *s);
 
 /* Aborted transactions that overlap [from, to), for read_committed (KIP-98). `each` is called in order of first offset.
- * Reads files only of segments in which a transaction was aborted. */
+ * Reads files only of segments in which a transaction was aborted; ERR_AGAIN when `nowait` and that may wait: ask again
+ * on a worker.  `each` is not called when it fails. */
 struct aborted_txn {
     int64_t producer_id, first_offset, last_offset, last_stable_offset;
 };
-MUST_USE enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to,
+MUST_USE enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to, bool nowait,
                                     void (*each)(void *arg, const struct aborted_txn *txn), void *arg);
 
 /* The first record at or after `timestamp` below `below`: its offset, timestamp and leader epoch; *offset = -1 when
@@ -186,13 +208,36 @@ MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch);
 
 /* ---- Upkeep, all worker */
 
-/* Writes everything published to the disk; then the recovery point is the end that was. */
+/* Writes everything published to the disk; then the recovery point is the end that was.  An error of the sync itself
+ * fails the log for good, whatever it is: the kernel has dropped what it could not write.  ERR_TOO_MANY and ERR_FULL
+ * before that pass: nothing is lost, and another flush may go well. */
 MUST_USE enum err plog_flush(struct plog *pl);
-/* True when flush.messages or flush.ms asks for plog_flush() now; with flush.messages an append may be acknowledged
- * only after it.  Any thread, no lock, cheap. */
-bool plog_flush_due(struct plog *pl, int64_t now_ms);
-/* What events.wants_work asks for: flushes segments that were closed. */
+/* True when flush.ms asks for a flush now.  Any thread, no lock, cheap. */
+bool plog_flush_due(const struct plog *pl, int64_t now_ms);
+/* Has events.wants_work called for a flush of everything that is published now.  Any thread, waits for nothing. */
+void plog_request_flush(struct plog *pl);
+/* What events.wants_work asks for: a flush, if one was requested or an append needs it, or of segments that were
+ * closed. What comes up meanwhile is asked for anew, so that one round at a time serves all that waited for it. */
 MUST_USE enum err plog_work(struct plog *pl);
+/* plog_work() and plog_flush() in two halves, for who serves several logs: the first starts write-back (if there are
+ * `others`, else the second does both), the second waits for it.  With several logs begun, one commit of the file
+ * system's journal serves them all.  Every begin is finished by the same thread, which flushes no log that it has begun
+ * already. */
+struct plog_flush;
+MUST_USE struct plog_flush *plog_work_begin(struct plog *pl, bool others);
+MUST_USE struct plog_flush *plog_flush_begin(struct plog *pl, bool others);
+MUST_USE enum err plog_flush_finish(struct plog_flush *fl);
+/* Writes appends that could not be written for want of a descriptor; to be called before plog_work(), by who holds
+ * nothing of any log. */
+void plog_resume(struct plog *pl);
+
+/* The active segment has not been used in or after `turn`, and has files open.  Any thread. */
+bool plog_is_unused(struct plog *pl, uint32_t turn);
+enum plog_close_what { PLOG_CLOSE_OLD, PLOG_CLOSE_ACTIVE };
+/* Closes the files of segments that nobody uses now or used in or after `turn` (plog_files): of closed segments, or of
+ * the active one.  Segments that are not on the disk keep theirs: with the last descriptor goes the kernel's word that
+ * it could not write.  They are opened again when needed. */
+void plog_close_unused(struct plog *pl, enum plog_close_what what, uint32_t turn);
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The

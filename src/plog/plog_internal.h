@@ -39,7 +39,10 @@ struct plog {
     bool writing;         /* the writer role is taken */
     unsigned role_wanted; /* workers that wait for it */
     unsigned callers;     /* threads that run callbacks of what they wrote */
-    bool work_wanted;     /* events.behind was called, plog_work() was not yet */
+    bool work_wanted;     /* events.wants_work was called, plog_work() is not over */
+    bool stalled;         /* the queue waits for plog_resume() */
+    bool resumed;         /* which has made room: not being able to open a file is now an error */
+    bool flush_wanted;    /* somebody waits for what has been published since the last flush began */
     bool rolled;          /* segments closed since the last flush of closed segments */
     bool parent_unsynced; /* the directory itself is new */
     bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
@@ -51,6 +54,11 @@ struct plog {
     _Atomic int64_t start, end, recovery_point, cleaned;
     _Atomic int64_t last_flush_ms, flush_messages, flush_ms; /* the latter two INT64_MAX: never */
     _Atomic bool txns_ended;                                 /* producers_replicated() has something to do */
+    _Atomic bool flush_group;
+
+    /* One flush at a time, on workers: of two syncs of one file at once the kernel tells only one that it failed. Comes
+     * before the writer role and `lock`. */
+    pthread_mutex_t flush_lock;
 
     struct append *queue, **queue_tail;
     struct segment **segments; /* by base offset; the last one is active; never empty */
@@ -73,6 +81,7 @@ struct plog {
 
     struct plog_config config;
     struct plog_events events;
+    struct plog_files *files;
     struct fs *fs;
     struct clock *clock;
     char *dir;
@@ -112,13 +121,29 @@ void files_release(struct plog *pl);
 /* Waits for the last appender to be out of the log: it can be freed. */
 void exclusive_last(struct plog *pl);
 
+/* The segment is being used. */
+static inline void segment_note_use(const struct plog *pl, struct segment *seg)
+{
+    if (!pl->files) return;
+    uint32_t turn = atomic_load_explicit(&pl->files->turn, memory_order_relaxed);
+    if (atomic_load_explicit(&seg->used, memory_order_relaxed) != turn)
+        atomic_store_explicit(&seg->used, turn, memory_order_relaxed);
+}
+/* Files were opened: asks for room if they are too many now. */
+void plog_note_opened(struct plog *pl);
+
 /* Remembers that the directory failed and tells, once.  Returns `e`. */
 enum err plog_fail(struct plog *pl, enum err e);
 
 /* Worker, without the writer role.  Opens log and indexes of a segment on which the caller holds a reference. */
 MUST_USE enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation);
-/* Flushes all segments, or all but the active one; the recovery point follows.  Worker, without the role. */
-MUST_USE enum err plog_flush_segments(struct plog *pl, bool with_active);
+enum flush_what {
+    FLUSH_CLOSED, /* all segments but the active one */
+    FLUSH_ALL,
+    FLUSH_WANTED /* ALL when somebody waits for it, else CLOSED */
+};
+/* Flushes segments; the recovery point follows.  Worker, without the role. */
+MUST_USE enum err plog_flush_segments(struct plog *pl, enum flush_what what);
 /* Learns a closed segment's largest timestamp, without keeping its files open.  Worker, with or without the role.
  * ERR_CORRUPT: its indexes must be made anew. */
 MUST_USE enum err plog_load_max_time(struct plog *pl, struct segment *seg);

@@ -61,6 +61,7 @@ static void view_take(struct view *v, struct plog *pl, size_t at, int64_t offset
 {
     struct segment *seg = pl->segments[at];
     v->seg = segment_ref(seg);
+    segment_note_use(pl, seg);
     v->log = seg->log;
     v->offsets = index_view(&seg->offsets);
     if (seg->indexes_bad || atomic_load_explicit(&seg->index_misled, memory_order_relaxed)) v->offsets.file = NULL;

@@ -170,7 +170,7 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
         if (removed) e = removed;
     }
     if (e && !plog_error_passes(e)) e = plog_fail(pl, e);
-    if (!e && closed) e = plog_flush_segments(pl, false);
+    if (!e && closed) e = plog_flush_segments(pl, FLUSH_CLOSED);
     *next_ms = u.next_ms;
     return e;
 }

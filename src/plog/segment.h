@@ -34,6 +34,7 @@ struct max_time {
 
 struct segment {
     _Atomic uint32_t refs;
+    _Atomic uint32_t used;     /* plog_files.turn when it was used last */
     _Atomic bool index_misled; /* a reader found an entry that leads nowhere; then: */
     bool indexes_bad;          /* missing, or in disagreement with the log: made anew before use */
     bool max_time_known;

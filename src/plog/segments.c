@@ -148,7 +148,9 @@ enum err segment_ensure_open(struct plog *pl, struct segment *seg)
     seg->max_time_known = copy.max_time_known;
     seg->first_timestamp = copy.first_timestamp;
     seg->bytes_unindexed = copy.bytes_unindexed;
+    segment_note_use(pl, seg);
     pthread_mutex_unlock(&pl->lock);
+    plog_note_opened(pl);
     return e;
 }
 
@@ -186,6 +188,7 @@ static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t genera
     pthread_mutex_lock(&pl->lock);
     untouched = !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad;
     if (!e && !aside.indexes_bad && untouched && generation == pl->generation) {
+        segment_note_use(pl, seg);
         seg->log = aside.log;
         seg->offsets = aside.offsets;
         seg->times = aside.times;
@@ -196,10 +199,11 @@ static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t genera
     }
     pthread_mutex_unlock(&pl->lock);
     segment_close_files(&aside);
+    plog_note_opened(pl);
     return e;
 }
 
-enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation)
+static enum err open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation)
 {
     bool done;
     enum err e = open_aside(pl, seg, generation, &done);
@@ -209,6 +213,14 @@ enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t ge
     e = segment_ensure_open(pl, seg);
     exclusive_end(pl);
     return e;
+}
+
+enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation)
+{
+    enum err e = open_for_reading(pl, seg, generation);
+    if (e != ERR_TOO_MANY || !pl->files) return e;
+    pl->files->make_room(pl->files->arg);
+    return open_for_reading(pl, seg, generation);
 }
 
 enum err plog_load_max_time(struct plog *pl, struct segment *seg)
@@ -274,7 +286,9 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     plog_add_segment(pl, seg);
     pl->snapshot_offset = base_offset;
     pl->files_made++;
+    segment_note_use(pl, seg);
     pthread_mutex_unlock(&pl->lock);
+    plog_note_opened(pl);
     return OK;
 }
 

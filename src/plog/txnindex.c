@@ -72,14 +72,12 @@ enum err txnindex_flush(struct txnindex *ti)
     return ti->file ? file_sync(ti->file) : OK;
 }
 
-/* Reads entries from the start until `each` (which is told where each lies) returns false, or to the end. */
-static enum err walk(struct txnindex *ti, bool (*each)(void *arg, const struct aborted_txn *txn, int64_t at), void *arg)
+static enum err walk(struct file *file, int64_t size, bool nowait, txnindex_each_fn each, void *arg)
 {
     uint8_t data[ENTRIES_A_READ * TXNINDEX_ENTRY_SIZE];
-    int64_t size = ti->size;
     for (int64_t pos = 0; pos < size;) {
         size_t want = (size_t)MIN((int64_t)sizeof data, size - pos), got;
-        enum err e = file_pread(ti->file, data, want, pos, &got);
+        enum err e = nowait ? file_pread_nowait(file, data, want, pos, &got) : file_pread(file, data, want, pos, &got);
         if (e) return e;
         if (got < want) return ERR_CORRUPT; /* somebody cut the file */
         for (const uint8_t *p = data; p < data + got; p += TXNINDEX_ENTRY_SIZE, pos += TXNINDEX_ENTRY_SIZE) {
@@ -94,6 +92,11 @@ static enum err walk(struct txnindex *ti, bool (*each)(void *arg, const struct a
         }
     }
     return OK;
+}
+
+enum err txnindex_walk(struct file *file, int64_t size, txnindex_each_fn each, void *arg)
+{
+    return walk(file, size, false, each, arg);
 }
 
 struct cut {
@@ -111,7 +114,7 @@ static bool cut_look(void *arg, const struct aborted_txn *txn, int64_t at)
 enum err txnindex_truncate(struct txnindex *ti, int64_t offset)
 {
     struct cut c = {.offset = offset, .at = -1};
-    enum err e = walk(ti, cut_look, &c);
+    enum err e = txnindex_walk(ti->file, ti->size, cut_look, &c);
     if (e || c.at < 0) return e;
     e = file_truncate(ti->file, c.at);
     if (e) return e;
@@ -136,7 +139,7 @@ static bool check_look(void *arg, const struct aborted_txn *txn, int64_t at)
 enum err txnindex_check(struct txnindex *ti, int64_t base_offset)
 {
     struct check c = {.last_offset = base_offset - 1};
-    enum err e = walk(ti, check_look, &c);
+    enum err e = txnindex_walk(ti->file, ti->size, check_look, &c);
     return e ? e : c.bad ? ERR_CORRUPT : OK;
 }
 
@@ -156,11 +159,11 @@ static bool search_look(void *arg, const struct aborted_txn *txn, int64_t at)
     return !s->complete;
 }
 
-enum err txnindex_find(struct txnindex *ti, int64_t from, int64_t below,
+enum err txnindex_find(struct txnindex *ti, int64_t from, int64_t below, bool nowait,
                        void (*each)(void *arg, const struct aborted_txn *txn), void *arg, bool *complete)
 {
     struct search s = {.from = from, .below = below, .each = each, .arg = arg};
-    enum err e = walk(ti, search_look, &s);
+    enum err e = walk(ti->file, ti->size, nowait, search_look, &s);
     if (!e) *complete = s.complete;
     return e;
 }

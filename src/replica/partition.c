@@ -1,22 +1,29 @@
 /* partition.c: high watermark and waiters of one replica.
  *
  * A waiter registers, then looks again; the log publishes its end, then looks for waiters.  Both steps are sequentially
- * consistent, so one of the two sees the other: no wake-up is lost, and an append with nobody waiting takes no lock. */
+ * consistent, so one of the two sees the other: no wake-up is lost, and an append with nobody waiting takes no lock.
+ *
+ * With flush.mode=group the high watermark follows what is on the disk: a consumer that has seen a record may have
+ * acted on it, and while this replica is the only one, a power cut would take the record back and give its offset to
+ * another.
+ */
 #include "replica/partition.h"
 
 #include "base/mem.h"
+#include "replica/flusher.h"
 
 #define LOG_MODULE "replica"
 #include "base/log.h"
 
-struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir, struct workers *workers)
+struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir,
+                                struct partition_services *services)
 {
     struct partition *p = mem_zalloc(1, sizeof *p);
     atomic_init(&p->refs, 1);
     p->topic = mem_strdup(topic);
     p->index = index;
     p->dir = dir;
-    p->workers = workers;
+    p->services = services;
     atomic_init(&p->leader_epoch, -1);
     pthread_mutex_init(&p->lock, NULL);
     list_init(&p->waiters);
@@ -30,6 +37,16 @@ struct partition *partition_ref(struct partition *p)
     return p;
 }
 
+static void partition_free(struct job *job)
+{
+    struct partition *p = CONTAINER_OF(job, struct partition, closing);
+    if (p->pl) plog_abandon(p->pl);
+    pthread_mutex_destroy(&p->lock);
+    mem_free(p->topic);
+    mem_free(p);
+}
+
+/* A big log has thousands of files to close: no loop waits for that, whoever was the last to use it. */
 void partition_unref(struct partition *p)
 {
     if (!p) return;
@@ -37,34 +54,66 @@ void partition_unref(struct partition *p)
     ASSERT(before > 0);
     if (before > 1) return;
     ASSERT(list_is_empty(&p->waiters));
-    if (p->pl) plog_abandon(p->pl);
-    pthread_mutex_destroy(&p->lock);
-    mem_free(p->topic);
-    mem_free(p);
+    const struct partition_services *s = p->services;
+    p->closing = (struct job){.work = partition_free};
+    if (p->pl && s && s->workers && !atomic_load(&s->workers_gone))
+        workers_submit(s->workers, &p->closing);
+    else
+        partition_free(&p->closing);
 }
 
-static void wake_all(struct partition *p)
+static bool waiter_is_met(const struct partition *p, const struct partition_waiter *w)
+{
+    return partition_high_watermark(p) >= w->until_high_watermark &&
+           (w->until_durable == 0 || partition_durable_end(p) >= w->until_durable);
+}
+
+static void wake(struct partition *p, bool by_progress)
 {
     if (atomic_load(&p->waiter_count) == 0) return;
     pthread_mutex_lock(&p->lock);
     LIST_EACH (&p->waiters, n) {
         struct partition_waiter *w = CONTAINER_OF(n, struct partition_waiter, node);
-        w->wake(w);
+        if (!by_progress || waiter_is_met(p, w)) w->wake(w);
     }
     pthread_mutex_unlock(&p->lock);
 }
 
-/* The log's end moved.  While this replica is alone in the in-sync set, everything it holds is replicated. */
-static void on_advanced(void *arg, int64_t end)
+static void wake_all(struct partition *p)
 {
-    struct partition *p = arg;
+    wake(p, false);
+}
+
+/* The log's end or what of it is on the disk moved.  While this replica is alone in the in-sync set, everything it
+ * holds is replicated. */
+static void advance(struct partition *p)
+{
     if (atomic_load_explicit(&p->isr_count, memory_order_relaxed) == 1) {
+        int64_t end = plog_safe_end(p->pl);
         plog_replicated(p->pl, end);
         int64_t was = atomic_load_explicit(&p->high_watermark, memory_order_relaxed);
         while (was < end && !atomic_compare_exchange_weak(&p->high_watermark, &was, end)) {
         }
     }
     if (atomic_load_explicit(&p->changed, memory_order_relaxed) != UINT8_MAX) atomic_store(&p->changed, UINT8_MAX);
+    atomic_thread_fence(memory_order_seq_cst); /* the recovery point moved without being that */
+    wake(p, true);
+}
+
+static void on_advanced(void *arg, int64_t end)
+{
+    (void)end; /* calls overtake each other */
+    advance(arg);
+}
+
+static void on_flushed(void *arg, enum err e)
+{
+    struct partition *p = arg;
+    if (!e) {
+        advance(p);
+        return;
+    }
+    atomic_fetch_add(&p->flushes_failed, 1);
     wake_all(p);
 }
 
@@ -78,41 +127,22 @@ static void on_full(void *arg)
     partition_failed(arg, ERR_FULL, "write");
 }
 
-/* Made for each time: the log may ask again before the job that answers the last time is put away. */
-struct log_work {
-    struct job job;
-    struct partition *p;
-};
-
-static void log_work_run(struct job *job)
-{
-    struct partition *p = CONTAINER_OF(job, struct log_work, job)->p;
-    if (!atomic_load(&p->online)) return;
-    enum err e = plog_work(p->pl);
-    if (e && e != ERR_CLOSED)
-        LOG_ERROR("log_upkeep_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
-}
-
-static void log_work_done(struct job *job)
-{
-    struct log_work *lw = CONTAINER_OF(job, struct log_work, job);
-    partition_unref(lw->p);
-    mem_free(lw);
-}
-
 static void on_wants_work(void *arg)
 {
     struct partition *p = arg;
-    struct log_work *lw = mem_zalloc(1, sizeof *lw);
-    lw->p = partition_ref(p);
-    lw->job = (struct job){.work = log_work_run, .done = log_work_done};
-    workers_submit(p->workers, &lw->job);
+    if (p->services && p->services->flusher) flusher_add(p->services->flusher, p);
 }
 
 struct plog_events partition_events(struct partition *p)
 {
     return (struct plog_events){
-        .arg = p, .advanced = on_advanced, .failed = on_failed, .full = on_full, .wants_work = on_wants_work};
+        .arg = p,
+        .advanced = on_advanced,
+        .failed = on_failed,
+        .full = on_full,
+        .wants_work = on_wants_work,
+        .flushed = on_flushed,
+    };
 }
 
 void partition_give_log(struct partition *p, struct plog *pl)
@@ -124,12 +154,18 @@ void partition_give_log(struct partition *p, struct plog *pl)
     atomic_store(&p->online, true);
 }
 
+void partition_reconfigure(struct partition *p, const struct plog_config *config)
+{
+    plog_reconfigure(p->pl, config);
+    advance(p); /* what counts as safe may be more now, and segments may be due */
+}
+
 void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count)
 {
     atomic_store(&p->isr_count, isr_count);
     atomic_store(&p->leader_epoch, leader_epoch);
     atomic_store(&p->leads, leads);
-    if (leads && isr_count == 1 && atomic_load(&p->online)) on_advanced(p, plog_end(p->pl));
+    if (leads && isr_count == 1 && atomic_load(&p->online)) advance(p);
     wake_all(p);
 }
 
@@ -174,6 +210,7 @@ void partition_wait(struct partition *p, struct partition_waiter *w)
     pthread_mutex_lock(&p->lock);
     list_push_back(&p->waiters, &w->node);
     atomic_fetch_add(&p->waiter_count, 1);
+    atomic_thread_fence(memory_order_seq_cst);
     pthread_mutex_unlock(&p->lock);
 }
 

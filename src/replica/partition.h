@@ -15,6 +15,7 @@
 #include "os/workers.h"
 #include "plog/plog.h"
 
+struct flusher;
 struct log_dir;
 
 /* What cleaner.c knows of a partition, under its lock. */
@@ -26,21 +27,34 @@ struct partition_cleaning {
     int64_t filed;    /* what cleaner-offset-checkpoint says; -1: nothing */
 };
 
+/* What partitions leave to others; lent by the table that they are in. */
+struct partition_services {
+    struct workers *workers; /* close the logs of those that nobody uses any more; NULL: who uses it last does */
+    struct flusher *flusher; /* puts logs on the disk; NULL: nobody does unless told */
+    _Atomic bool workers_gone;
+};
+
 struct partition {
     _Atomic uint32_t refs;
     char *topic;
     struct uuid topic_id;
     int32_t index;
     struct log_dir *dir;
-    struct workers *workers; /* for what the log asks to have done */
+    struct partition_services *services;
     struct plog *pl;
+    struct partition *flush_next; /* flusher.c */
+    int64_t retain_ms;            /* replicas_retention.c: when its upkeep is due; */
+    size_t retain_index;          /*   its place in the heap, from 1; 0: not in there */
+    bool retain_never;
+    struct job closing;
     _Atomic bool online;  /* false: the log failed, or the partition is being deleted */
     _Atomic bool deleted; /* the latter */
     _Atomic bool leads;
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
     _Atomic int64_t high_watermark;
-    pthread_mutex_t lock; /* guards waiters */
+    _Atomic uint32_t flushes_failed; /* by errors that pass: who waits for one is to give up */
+    pthread_mutex_t lock;            /* guards waiters */
     struct list waiters;
     _Atomic uint32_t waiter_count;
     _Atomic uint8_t changed; /* replicas_upkeep.c: what has moved since a checkpoint of its kind was written */
@@ -52,19 +66,24 @@ struct partition {
 /* Waits for the high watermark or the log's end to move, or for the role to change.  Embedded in what waits. */
 struct partition_waiter {
     struct list_node node;
+    /* Progress wakes it only when both the high watermark and the recovery point have come that far; 0: any does. */
+    int64_t until_high_watermark, until_durable;
     void (*wake)(struct partition_waiter *w); /* any thread, under the partition's lock: only post a message */
 };
 
 /* `topic` is copied; the log is opened by the caller (partition_events) and handed over with partition_give_log(). */
-struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir, struct workers *workers);
+struct partition *partition_new(const char *topic, int32_t index, struct log_dir *dir,
+                                struct partition_services *services);
 struct partition *partition_ref(struct partition *p);
-/* The last one abandons the log if it is still open. */
+/* The last one has a worker abandon the log if it is still open. */
 void partition_unref(struct partition *p);
 
 /* What the log is to call: keeps high watermark and waiters up to date. */
 struct plog_events partition_events(struct partition *p);
 void partition_give_log(struct partition *p, struct plog *pl);
 
+/* The topic's configuration for the log has changed. */
+void partition_reconfigure(struct partition *p, const struct plog_config *config);
 /* The disk with its log is as good as full: clients may not write to it.  Any thread, cheap.  In replicas_space.c, as:
  */
 bool partition_disk_is_full(const struct partition *p);
@@ -85,6 +104,11 @@ void partition_set_deleted(struct partition *p);
 static inline int64_t partition_high_watermark(const struct partition *p)
 {
     return atomic_load_explicit(&p->high_watermark, memory_order_acquire);
+}
+/* First offset that a power cut might take. */
+static inline int64_t partition_durable_end(const struct partition *p)
+{
+    return plog_recovery_point(p->pl);
 }
 /* min(high watermark, first open transaction): what read_committed consumers see (KIP-98). */
 int64_t partition_last_stable(struct partition *p);

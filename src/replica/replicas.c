@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "replica/cleaner.h"
+#include "replica/flusher.h"
 #include "replica/replicas_internal.h"
 
 #define LOG_MODULE "replica"
@@ -48,6 +49,7 @@ void replicas_add(struct replicas *r, struct partition *p)
     r->all = mem_grow(r->all, &r->all_cap, r->all_count + 1, sizeof(struct partition *));
     p->all_index = r->all_count;
     p->listed = true;
+    atomic_fetch_or(&p->changed, (uint8_t)BIT(CHORE_RETENTION)); /* nobody has looked at it yet */
     r->all[r->all_count++] = partition_ref(p);
     pthread_mutex_unlock(&r->lock);
     if (!log_dir_is_online(p->dir)) partition_set_offline(p);
@@ -62,6 +64,7 @@ void replicas_drop(struct replicas *r, struct partition *p)
     last->all_index = p->all_index;
     p->listed = false;
     pthread_mutex_unlock(&r->lock);
+    replicas_retention_forget(r, p);
     atomic_fetch_sub(&p->dir->partition_count, 1);
     partition_unref(p);
 }
@@ -116,6 +119,10 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     pthread_mutex_init(&r->lock, NULL);
     pthread_mutex_init(&r->checkpoint_lock, NULL);
     list_init(&r->doomed);
+    replicas_files_init(r);
+    replicas_retention_init(r);
+    r->services.workers = opt->workers;
+    r->services.flusher = flusher_new(opt->workers, MAX(opt->flush_jobs_max, 1U));
     r->by_name = table_new(&(struct table_ops){name_key, retire, r});
     r->by_id = table_new(&(struct table_ops){id_key, retire, r});
     r->found = replicas_unclaimed_new();
@@ -144,7 +151,7 @@ void replicas_reconfigure(struct replicas *r, struct str topic, const struct top
     grace_release(r->opt.grace, old, mem_free);
     for (int32_t i = 0; i < t->capacity; i++) {
         struct partition *p = topic_partition(t, i);
-        if (p && p->pl) plog_reconfigure(p->pl, &settings->log);
+        if (p && p->pl) partition_reconfigure(p, &settings->log);
     }
 }
 
@@ -243,6 +250,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     table_free(r->by_name);
     table_free(r->by_id);
     replicas_unclaimed_free(r->found);
+    replicas_retention_fini(r);
     for (size_t i = 0; i < r->all_count; i++) partition_unref(r->all[i]);
     mem_free(r->all);
     for (size_t i = 0; i < r->dir_count; i++) {
@@ -257,7 +265,9 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
         mem_free(d->path);
     }
     mem_free(r->dirs);
+    flusher_free(r->services.flusher);
     pthread_mutex_destroy(&r->lock);
     pthread_mutex_destroy(&r->checkpoint_lock);
+    pthread_mutex_destroy(&r->files_lock);
     mem_free(r);
 }

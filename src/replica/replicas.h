@@ -56,6 +56,8 @@ struct replicas_options {
     struct loop *home;
     struct grace *grace;
     struct workers *workers;
+    size_t open_files_max;   /* past this, files of logs are closed that are not being used; 0: no limit */
+    unsigned flush_jobs_max; /* of the workers may be busy flushing; 0 is 1 */
     const char *const *dirs; /* log.dirs */
     size_t dir_count;
     int64_t retention_check_ms;      /* log.retention.check.interval.ms */
@@ -110,6 +112,8 @@ static inline const struct topic_settings *topic_settings(const struct topic_rep
 {
     return atomic_load_explicit(&t->settings, memory_order_acquire);
 }
+/* The process has run out of descriptors: has some files of logs closed.  Any thread; waits for nothing. */
+void replicas_want_room(struct replicas *r);
 size_t replicas_dir_count(const struct replicas *r);
 const char *replicas_dir_path(const struct replicas *r, size_t dir);
 /* OK while it is in use, else why it is offline.  Any thread. */

@@ -82,7 +82,7 @@ static struct partition *partition_of_item(struct apply *ap, const struct apply_
     const char *name = arena_str(&ap->arena, it->topic).data;
     struct partition *p = replicas_claim(r, name, it->state->partition_index);
     if (p) return p;
-    p = partition_new(name, it->state->partition_index, dir_of_item(r, it), r->opt.workers);
+    p = partition_new(name, it->state->partition_index, dir_of_item(r, it), &r->services);
     p->topic_id = it->topic_id;
     return p;
 }

@@ -49,6 +49,14 @@ struct doomed {
     int64_t due_us;
 };
 
+/* Upkeep of logs, by the time at which there may be something to do. */
+struct retention {
+    pthread_mutex_t lock;    /* guards the heap; nothing else is taken while it is held */
+    struct partition **heap; /* references; the first is due first */
+    size_t count, cap;
+    int64_t check_us; /* when logs in which something changed are looked at, clock_mono_us() */
+};
+
 enum chore_kind {
     CHORE_RETENTION,
     CHORE_FLUSH,
@@ -64,7 +72,13 @@ struct replicas {
     struct replicas_options opt;
     struct log_dir *dirs;
     size_t dir_count;
-    unsigned threads;              /* that open and close logs */
+    unsigned threads; /* that open and close logs */
+    struct partition_services services;
+    struct plog_files files;    /* replicas_files.c */
+    pthread_mutex_t files_lock; /* one makes room at a time; the logs' locks come after it */
+    _Atomic bool room_wanted;
+    struct job room_job;
+    size_t room_at;                /* in the list of all, where the last one stopped */
     struct table *by_name, *by_id; /* struct topic_replicas */
     struct table *found;           /* struct found: loaded at start, not claimed by the controller yet */
     pthread_mutex_t lock;          /* guards all, all_count */
@@ -72,6 +86,7 @@ struct replicas {
     size_t all_count, all_cap;
     struct chore chores[CHORE_COUNT];
     struct cleaner *cleaner;         /* NULL: not running */
+    struct retention retention;
     pthread_mutex_t checkpoint_lock; /* one writer of checkpoint files at a time; `lock` is taken while it is held */
     struct list doomed;              /* by due time */
     struct timer doomed_timer;
@@ -86,6 +101,9 @@ struct replicas {
 void replicas_add(struct replicas *r, struct partition *p);
 /* Out of the list of all; drops the list's reference. */
 void replicas_drop(struct replicas *r, struct partition *p);
+
+/* replicas_files.c */
+void replicas_files_init(struct replicas *r);
 
 /* replicas_dirs.c */
 /* Makes, locks and identifies one directory; `f` explains. */
@@ -129,6 +147,15 @@ void replicas_space_work(struct replicas *r);
 void replicas_space_looked(struct replicas *r);
 /* Removes the reserve file: at start, when what follows may need the room, and at the end.  Nobody else looks. */
 void replicas_reserve_drop(struct log_dir *d);
+/* replicas_retention.c */
+void replicas_retention_init(struct replicas *r);
+void replicas_retention_fini(struct replicas *r);
+/* Takes the partition out for good. */
+void replicas_retention_forget(struct replicas *r, struct partition *p);
+/* Does what is due.  Worker. */
+void replicas_retention_work(struct replicas *r);
+/* Wall clock when the next log is due; INT64_MAX: none. */
+int64_t replicas_retention_next_ms(struct replicas *r);
 
 /* replicas_upkeep.c */
 /* Retention need not wait for its time.  Home loop. */

@@ -60,7 +60,7 @@ static void load_dir_entry(void *arg, const char *name, bool is_dir)
     if (ends_with(name, "-future") || ends_with(name, "-stray") || !parse_dir_name(name, &topic, &index)) return;
     struct load_item *it = mem_zalloc(1, sizeof *it);
     it->r = ld->r;
-    it->p = partition_new(topic, index, ld->dir, ld->r->opt.workers);
+    it->p = partition_new(topic, index, ld->dir, &ld->r->services);
     mem_free(topic);
     ld->items = mem_grow(ld->items, &ld->cap, ld->count + 1, sizeof(struct load_item *));
     ld->items[ld->count++] = it;
@@ -124,6 +124,7 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
         .topic_id = origin->topic_id,
         .config = settings.log,
         .events = partition_events(p),
+        .files = &r->files,
     };
     struct plog *pl;
     enum err e = plog_open(&pl, &opt, f);

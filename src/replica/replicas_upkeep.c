@@ -6,6 +6,8 @@
 #define LOG_MODULE "replica"
 #include "base/log.h"
 
+enum { RETAIN_GAP_MS = 100 }; /* logs that are due one after the other are done together */
+
 static void doomed_arm(struct replicas *r);
 
 /* ---- Chores */
@@ -35,6 +37,7 @@ void replicas_retain_now(struct replicas *r)
 {
     struct chore *c = &r->chores[CHORE_RETENTION];
     if (r->stopping || c->running || !c->r) return;
+    r->retention.check_us = 0; /* a worker's, while it runs */
     loop_timer_set(r->opt.home, &c->timer, loop_now_us(r->opt.home));
 }
 
@@ -43,26 +46,30 @@ static enum chore_kind kind_of(const struct chore *c)
     return (enum chore_kind)(c - c->r->chores);
 }
 
-/* Retention: idle segments roll, old ones go. */
 static void retain_work(struct job *job)
 {
-    struct chore *c = CONTAINER_OF(job, struct chore, job);
-    size_t count;
-    struct partition **list = replicas_list(c->r, &count);
-    int64_t now_ms = clock_wall_ms(c->r->opt.clock);
-    for (size_t i = 0; i < count; i++) {
-        struct partition *p = list[i];
-        if (!atomic_load(&p->online)) continue;
-        int64_t next_ms;
-        enum err e = plog_retain(p->pl, now_ms, partition_high_watermark(p), &next_ms);
-        if (e && e != ERR_CLOSED)
-            LOG_ERROR("retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
-        replicas_dir_check(p->dir, e, "retention");
-    }
-    replicas_list_free(list, count);
+    replicas_retention_work(CONTAINER_OF(job, struct chore, job)->r);
 }
 
-/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk. */
+/* At the next check, or before that when a log is due by itself. */
+static void retain_arm(struct chore *c)
+{
+    struct replicas *r = c->r;
+    if (r->stopping) return;
+    int64_t now_us = loop_now_us(r->opt.home), at_us = MAX(r->retention.check_us, now_us);
+    int64_t wait_ms = replicas_retention_next_ms(r) - clock_wall_ms(r->opt.clock);
+    if (wait_ms < (at_us - now_us) / 1000) at_us = now_us + MAX(wait_ms, RETAIN_GAP_MS) * 1000;
+    loop_timer_set(r->opt.home, &c->timer, at_us);
+}
+
+static void retain_done(struct job *job)
+{
+    struct chore *c = CONTAINER_OF(job, struct chore, job);
+    c->running = false;
+    retain_arm(c);
+}
+
+/* log.flush.interval.ms: what has lain unflushed for that long goes to the disk; the flusher does several at a time. */
 static void flush_work(struct job *job)
 {
     struct chore *c = CONTAINER_OF(job, struct chore, job);
@@ -71,10 +78,7 @@ static void flush_work(struct job *job)
     int64_t now_ms = clock_wall_ms(c->r->opt.clock);
     for (size_t i = 0; i < count; i++) {
         struct partition *p = list[i];
-        if (!atomic_load(&p->online) || !plog_flush_due(p->pl, now_ms)) continue;
-        enum err e = plog_flush(p->pl);
-        if (e && e != ERR_CLOSED)
-            LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+        if (atomic_load(&p->online) && plog_flush_due(p->pl, now_ms)) plog_request_flush(p->pl);
     }
     replicas_list_free(list, count);
 }
@@ -187,21 +191,21 @@ void replicas_start_upkeep(struct replicas *r)
     const struct {
         int64_t interval_ms;
         void (*work)(struct job *job);
+        void (*done)(struct job *job);
     } rows[CHORE_COUNT] = {
-        [CHORE_RETENTION] = {r->opt.retention_check_ms, retain_work},
-        [CHORE_FLUSH] = {r->opt.flush_check_ms, flush_work},
-        [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work},
-        [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work},
-        [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work},
-        [CHORE_CLEANED] = {INT64_MAX, NULL},
-        [CHORE_SPACE] = {SPACE_CHECK_MS, space_work},
+        [CHORE_RETENTION] = {r->opt.retention_check_ms, retain_work, retain_done},
+        [CHORE_FLUSH] = {r->opt.flush_check_ms, flush_work, chore_done},
+        [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_CLEANED] = {INT64_MAX, NULL, NULL},
+        [CHORE_SPACE] = {SPACE_CHECK_MS, space_work, space_done},
     };
     for (int i = 0; i < CHORE_COUNT; i++) {
         struct chore *c = &r->chores[i];
         *c = (struct chore){.r = r, .interval_ms = rows[i].interval_ms};
         c->timer.fire = chore_fire;
-        c->job = (struct job){.loop = r->opt.home, .work = rows[i].work, .done = chore_done};
-        if (i == CHORE_SPACE) c->job.done = space_done;
+        c->job = (struct job){.loop = r->opt.home, .work = rows[i].work, .done = rows[i].done};
         if (i == CHORE_SPACE)
             loop_timer_set(r->opt.home, &c->timer, loop_now_us(r->opt.home));
         else
@@ -276,6 +280,7 @@ void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
     cleaner_stop(r->cleaner);
+    atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
     loop_timer_cancel(r->opt.home, &r->doomed_timer);
     struct list_node *n;

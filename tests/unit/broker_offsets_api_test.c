@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "broker/api/handlers.h"
 #include "broker/broker.h"
+#include "replica/flusher.h"
 #include "wire/gen/delete_records.h"
 #include "wire/gen/describe_log_dirs.h"
 #include "wire/gen/describe_producers.h"
@@ -58,9 +59,24 @@ void plog_abandon(struct plog *pl)
     (void)pl;
 }
 
-enum err plog_work(struct plog *pl)
+int64_t plog_recovery_point(const struct plog *pl)
 {
-    return pl->err;
+    return pl->end;
+}
+
+int64_t plog_safe_end(const struct plog *pl)
+{
+    return pl->end;
+}
+
+void plog_reconfigure(struct plog *pl, const struct plog_config *config)
+{
+    (void)pl, (void)config;
+}
+
+void flusher_add(struct flusher *fl, struct partition *p)
+{
+    (void)fl, (void)p;
 }
 
 void plog_replicated(struct plog *pl, int64_t high_watermark)

@@ -194,7 +194,7 @@ static UNUSED void view_read(struct world *w, int64_t from, struct view *v)
     struct aborts *aborts = mem_zalloc(1, sizeof *aborts);
     int64_t end = plog_end(w->pl);
     *v = (struct view){0};
-    assert_int_equal(plog_aborted_txns(w->pl, from, end, add_abort, aborts), OK);
+    assert_int_equal(plog_aborted_txns(w->pl, from, end, false, add_abort, aborts), OK);
     for (int64_t at = from; at < end;) {
         struct plog_slice s;
         assert_int_equal(plog_read(w->pl, at, end, 4096, true, false, &s), OK);

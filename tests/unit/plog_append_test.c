@@ -391,24 +391,19 @@ static void flushing_moves_the_recovery_point_after_the_syncs(void **state)
     (void)state;
     struct world w;
     world_init(&w);
-    w.opt.config.flush_messages = 3;
     world_open(&w);
-    append_ok(&w, (struct batch_spec){.count = 2});
-    assert_false(plog_flush_due(w.pl, w.clock.now_ms));
-    append_ok(&w, (struct batch_spec){.count = 1});
-    assert_true(plog_flush_due(w.pl, w.clock.now_ms));
+    append_ok(&w, (struct batch_spec){.count = 3});
     assert_int_equal(plog_recovery_point(w.pl), 0);
     assert_int_equal(plog_flush(w.pl), OK);
     assert_true(w.fs.syncs > 0);
     assert_int_equal(plog_recovery_point(w.pl), 3);
-    assert_false(plog_flush_due(w.pl, w.clock.now_ms));
     int syncs = w.fs.syncs;
     assert_int_equal(plog_flush(w.pl), OK);
     assert_int_equal(w.fs.syncs, syncs); /* nothing new, nothing to do */
 
-    w.opt.config.flush_messages = -1;
     w.opt.config.flush_ms = 100;
     plog_reconfigure(w.pl, &w.opt.config);
+    assert_false(plog_flush_due(w.pl, w.clock.now_ms + 100)); /* nothing to flush */
     append_ok(&w, (struct batch_spec){.count = 1});
     assert_false(plog_flush_due(w.pl, w.clock.now_ms + 99));
     assert_true(plog_flush_due(w.pl, w.clock.now_ms + 100));

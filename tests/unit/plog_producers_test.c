@@ -614,7 +614,7 @@ static void found_add(void *arg, const struct aborted_txn *txn)
 static struct found find_aborted(struct txnindex *ti, int64_t from, int64_t below, bool *complete)
 {
     struct found f = {.count = 0};
-    assert_int_equal(txnindex_find(ti, from, below, found_add, &f, complete), OK);
+    assert_int_equal(txnindex_find(ti, from, below, false, found_add, &f, complete), OK);
     return f;
 }
 

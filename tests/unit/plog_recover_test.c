@@ -179,10 +179,10 @@ static void aborted_transactions_of_kafkas_are_found(void **state)
         w.clock.now_ms = INT64_C(1795970832714);
         world_open(&w);
         int64_t sum[2] = {0};
-        assert_int_equal(plog_aborted_txns(w.pl, 0, 112, add_aborted, sum), OK);
+        assert_int_equal(plog_aborted_txns(w.pl, 0, 112, false, add_aborted, sum), OK);
         assert_int_equal(sum[0], INT64_C(36052082092));
         int64_t some[2] = {0};
-        assert_int_equal(plog_aborted_txns(w.pl, 50, 60, add_aborted, some), OK);
+        assert_int_equal(plog_aborted_txns(w.pl, 50, 60, false, add_aborted, some), OK);
         assert_int_equal(some[0], 52);
         world_fini(&w);
     }

@@ -374,7 +374,7 @@ static void transactions_hold_the_stable_offset_back(void **state)
     assert_int_equal(plog_first_unstable(w.pl), 11);
     for (int round = 0; round < 3; round++) {
         int64_t got[3] = {0};
-        assert_int_equal(plog_aborted_txns(w.pl, 0, 11, count_txn, got), OK);
+        assert_int_equal(plog_aborted_txns(w.pl, 0, 11, false, count_txn, got), OK);
         assert_int_equal(got[0], 1);
         assert_int_equal(got[1], 3);
         assert_int_equal(got[2], 10);
@@ -383,7 +383,7 @@ static void transactions_hold_the_stable_offset_back(void **state)
     }
     assert_int_equal(plog_truncate(w.pl, 10), OK);
     int64_t got[3] = {0};
-    assert_int_equal(plog_aborted_txns(w.pl, 0, 11, count_txn, got), OK);
+    assert_int_equal(plog_aborted_txns(w.pl, 0, 11, false, count_txn, got), OK);
     assert_int_equal(got[0], 0);
     assert_int_equal(plog_first_unstable(w.pl), 3);
     world_fini(&w);

@@ -36,7 +36,9 @@ struct faulty_fs {
     bool fired;
     size_t tear_bytes; /* a failing write has written this much */
     _Atomic int syncs, opens, writes, creates, reads;
-    const char *only; /* path ends with this; NULL: any */
+    const char *only;           /* path ends with this; NULL: any */
+    void (*syncing)(void *arg); /* called while a file is being synced, once */
+    void *syncing_arg;
 };
 
 struct faulty_file {
@@ -111,8 +113,12 @@ static enum err faulty_allocate(struct file *f, int64_t pos, int64_t size)
 static enum err faulty_sync(struct file *f)
 {
     struct faulty_file *ff = faulty_of(f);
-    ff->world->syncs++;
-    if (ff->counts && faulty_fails(ff->world, FAIL_SYNC)) return ff->world->e;
+    struct faulty_fs *world = ff->world;
+    world->syncs++;
+    void (*syncing)(void *arg) = world->syncing;
+    world->syncing = NULL;
+    if (syncing) syncing(world->syncing_arg);
+    if (ff->counts && faulty_fails(world, FAIL_SYNC)) return world->e;
     return OK; /* counted, not done: no test pulls the plug, and a busy disk takes its time */
 }
 
@@ -220,7 +226,8 @@ struct world {
     struct fault fault;
     int64_t advanced; /* the last `end` told */
     enum err failed;
-    int failed_count, work_wanted;
+    int failed_count, work_wanted, flushed;
+    enum err flush_failed; /* of the last flush that failed */
 };
 
 static UNUSED void world_advanced(void *arg, int64_t end)
@@ -240,6 +247,13 @@ static UNUSED void world_wants_work(void *arg)
 {
     struct world *w = arg;
     w->work_wanted++;
+}
+
+static UNUSED void world_flushed(void *arg, enum err e)
+{
+    struct world *w = arg;
+    w->flushed++;
+    if (e) w->flush_failed = e;
 }
 
 static UNUSED void world_init(struct world *w)
@@ -270,7 +284,11 @@ static UNUSED void world_init(struct world *w)
                    .flush_ms = -1,
                    .file_delete_delay_ms = 60000,
                    .producer_expiration_ms = 86400000},
-        .events = {.arg = w, .advanced = world_advanced, .failed = world_failed, .wants_work = world_wants_work},
+        .events = {.arg = w,
+                   .advanced = world_advanced,
+                   .failed = world_failed,
+                   .wants_work = world_wants_work,
+                   .flushed = world_flushed},
     };
 }
 

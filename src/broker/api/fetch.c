@@ -133,12 +133,12 @@ static void part_read(struct fetch_part *part, bool nowait)
     bool whole_first = f->bytes == 0; /* progress whatever the limits say (KIP-74) */
     if (it->fetch_offset >= below || (part_max == 0 && !whole_first)) return;
     enum err e = plog_read(pl, it->fetch_offset, below, part_max, whole_first, nowait, &part->slice);
-    if (!e && nowait && part->slice.size && !slice_is_warm(&part->slice)) {
+    if (!e && nowait && part->slice.size && !slice_is_warm(&part->slice)) e = ERR_AGAIN;
+    if (!e && f->read_committed) e = plog_aborted_txns(pl, it->fetch_offset, below, nowait, abort_add, part);
+    if (e) {
         plog_slice_release(&part->slice);
         part->slice = (struct plog_slice){0};
-        e = ERR_AGAIN;
     }
-    if (!e && f->read_committed) e = plog_aborted_txns(pl, it->fetch_offset, below, abort_add, part);
     if (e == ERR_AGAIN) {
         part->cold = f->any_cold = true;
         return;
@@ -224,6 +224,7 @@ static void fetch_wait(struct request *rq, struct fetch *f)
         struct fetch_part *part = &f->parts[i];
         if (!part->p) continue;
         part->waiter.wake = waiter_wake;
+        part->waiter.until_high_watermark = part->high_watermark + 1; /* an append alone shows nothing new */
         partition_wait(part->p, &part->waiter);
         if (partition_high_watermark(part->p) != part->high_watermark ||
             partition_check_leader(part->p, part->item->current_leader_epoch))

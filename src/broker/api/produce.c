@@ -29,11 +29,12 @@ struct produce_part {
     int level;
     struct buf *packed;
     bool appended;
+    uint32_t flushes_failed; /* of the partition, when the append began */
 };
 
 struct produce {
     struct request *rq;
-    enum { PRODUCE_CHECK, PRODUCE_PACK, PRODUCE_APPEND, PRODUCE_FLUSH, PRODUCE_REPLICATE } stage;
+    enum { PRODUCE_CHECK, PRODUCE_PACK, PRODUCE_APPEND, PRODUCE_SETTLE } stage;
     int16_t acks;
     struct produce_part *parts;
     int32_t count;
@@ -261,6 +262,7 @@ static void produce_start_appends(struct produce *p)
             continue;
         }
         part->append.done = append_done;
+        part->flushes_failed = atomic_load(&part->p->flushes_failed);
         atomic_fetch_add(&p->appends_pending, 1);
         partition_wrote(part->p, part->append.size);
         plog_append(part->p->pl, &part->append);
@@ -286,54 +288,47 @@ static void produce_collect_appends(struct produce *p)
     }
 }
 
-/* ---- flush.messages: acknowledged only when it is on the disk */
-
-static bool produce_flush_is_due(struct request *rq, const struct produce *p)
-{
-    int64_t now_ms = clock_wall_ms(rq->broker->clock);
-    for (int32_t i = 0; i < p->count; i++)
-        if (p->parts[i].appended && plog_flush_due(p->parts[i].p->pl, now_ms)) return true;
-    return false;
-}
-
-/* On a worker. */
-static void produce_flush(struct request *rq)
-{
-    struct produce *p = rq->op;
-    int64_t now_ms = clock_wall_ms(rq->broker->clock);
-    for (int32_t i = 0; i < p->count; i++) {
-        struct produce_part *part = &p->parts[i];
-        if (!part->appended || !plog_flush_due(part->p->pl, now_ms)) continue;
-        enum err e = plog_flush(part->p->pl);
-        if (e) part_fail(part, e == ERR_CLOSED ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_KAFKA_STORAGE_ERROR, NULL);
-    }
-}
-
-/* ---- acks=all */
+/* ---- Settling: on the disk where flush.messages or flush.mode ask for that; with acks=all, replicated */
 
 static void waiter_wake(struct partition_waiter *w)
 {
     request_wake(CONTAINER_OF(w, struct produce_part, waiter)->produce->rq);
 }
 
+static bool part_is_durable(const struct produce_part *part)
+{
+    return !part->append.must_flush || partition_durable_end(part->p) > part->append.last_offset;
+}
+
 static bool part_is_settled(const struct produce_part *part)
 {
     if (!part->appended || part->out->error_code) return true;
-    return partition_high_watermark(part->p) > part->append.last_offset;
+    if (!part_is_durable(part)) return false;
+    return part->produce->acks != ACKS_ALL || partition_high_watermark(part->p) > part->append.last_offset;
 }
 
-static bool produce_all_replicated(struct produce *p)
+/* It is in our log, but it may never be what the client was promised. */
+static enum kerr part_check_hope(const struct produce_part *part)
+{
+    /* Who leads now decides what becomes of it. */
+    enum kerr kerr = partition_check_leader(part->p, -1);
+    if (!kerr && !part_is_durable(part) && atomic_load(&part->p->flushes_failed) != part->flushes_failed)
+        kerr = KERR_KAFKA_STORAGE_ERROR;
+    return kerr;
+}
+
+static bool produce_all_settled(struct produce *p)
 {
     bool all = true;
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         if (part_is_settled(part)) continue;
-        /* It is in our log, but who leads now decides what becomes of it. */
-        enum kerr kerr = partition_check_leader(part->p, -1);
-        if (kerr)
-            part_fail(part, kerr, NULL);
-        else
+        enum kerr kerr = part_check_hope(part);
+        /* Looked at once more: what failed may have been another flush, after the one that served us. */
+        if (!kerr)
             all = false;
+        else if (!part_is_settled(part))
+            part_fail(part, kerr, NULL);
     }
     return all;
 }
@@ -342,17 +337,22 @@ static void produce_wait(struct request *rq, struct produce *p)
 {
     const struct produce_request *in = rq->in;
     p->waiting = true;
-    request_uncount(rq); /* followers fetch */
-    request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->timeout_ms * 1000);
+    if (p->acks == ACKS_ALL) {
+        request_uncount(rq); /* followers fetch */
+        request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->timeout_ms * 1000);
+    }
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         if (part_is_settled(part)) continue;
+        int64_t until = part->append.last_offset + 1;
+        part->waiter.until_durable = part->append.must_flush ? until : 0;
+        part->waiter.until_high_watermark = p->acks == ACKS_ALL ? until : 0;
         part->waiter.wake = waiter_wake;
         partition_wait(part->p, &part->waiter);
     }
 }
 
-static void produce_fail_unreplicated(struct produce *p, enum kerr kerr)
+static void produce_fail_unsettled(struct produce *p, enum kerr kerr)
 {
     for (int32_t i = 0; i < p->count; i++)
         if (!part_is_settled(&p->parts[i])) part_fail(&p->parts[i], kerr, NULL);
@@ -420,24 +420,17 @@ enum step produce_handle(struct request *rq)
     case PRODUCE_APPEND: /* woken when the last append is complete */
         if (!p->appends_done) return WAIT;
         produce_collect_appends(p);
-        p->stage = PRODUCE_FLUSH;
-        if (produce_flush_is_due(rq, p)) {
-            request_offload(rq, produce_flush);
-            return WAIT;
-        }
+        if (p->acks == ACKS_NONE) return produce_finish(rq, p);
+        p->stage = PRODUCE_SETTLE;
         FALLTHROUGH;
-    case PRODUCE_FLUSH: /* woken when it is on the disk, where flush.messages asks for that */
-        if (p->acks != ACKS_ALL) return produce_finish(rq, p);
-        p->stage = PRODUCE_REPLICATE;
-        FALLTHROUGH;
-    case PRODUCE_REPLICATE: /* woken when a high watermark moves, or at the deadline */
-        if (produce_all_replicated(p)) return produce_finish(rq, p);
+    case PRODUCE_SETTLE: /* woken when a flush is over or a high watermark moves, or at the deadline */
+        if (produce_all_settled(p)) return produce_finish(rq, p);
         if (!p->waiting) {
             produce_wait(rq, p);
-            if (produce_all_replicated(p)) return produce_finish(rq, p);
+            if (produce_all_settled(p)) return produce_finish(rq, p);
         }
         if (!rq->expired && !rq->cancelled) return WAIT;
-        produce_fail_unreplicated(p, KERR_REQUEST_TIMED_OUT);
+        produce_fail_unsettled(p, KERR_REQUEST_TIMED_OUT);
         return produce_finish(rq, p);
     }
     UNREACHABLE();
