@@ -10,6 +10,7 @@
 #ifndef PLOG_PLOG_H
 #define PLOG_PLOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -83,6 +84,10 @@ struct plog_options {
     struct uuid topic_id;   /* written to partition.metadata when made; zero: take the file's */
     struct plog_config config;
     struct plog_events events;
+    /* For recovery, which can be long; both may be NULL, and are lent until plog_open() returns.  Raised by the bytes
+     * that have been read; true: give up with ERR_CLOSED, the log stays to be recovered another time. */
+    _Atomic int64_t *recovered_bytes;
+    const _Atomic bool *cancel;
     struct plog_files *files; /* lent; NULL: no limit */
 };
 
@@ -114,11 +119,11 @@ int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
 /* First offset not known to be on disk.  No lock. */
 int64_t plog_recovery_point(const struct plog *pl);
+/* Up to where this replica may promise what it holds: the end, or what is on the disk while flush.messages or
+ * flush.mode=group ask for a flush of what lies above.  No lock. */
+int64_t plog_safe_end(const struct plog *pl);
 /* Where the last cleaning ended (clean.h): cleaner-offset-checkpoint; -1: it was never cleaned.  No lock. */
 int64_t plog_cleaned(const struct plog *pl);
-/* Up to where this replica may promise what it holds: the end, or with flush.mode=group what is on the disk.  No lock.
- */
-int64_t plog_safe_end(const struct plog *pl);
 /* First offset of the earliest transaction still open (or whose marker is not replicated), or the end.  Last stable
  * offset = min(this, high watermark). */
 int64_t plog_first_unstable(struct plog *pl);

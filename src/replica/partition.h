@@ -17,6 +17,14 @@
 
 struct flusher;
 struct log_dir;
+struct opening;
+
+/* What partitions leave to others; lent by the table that they are in. */
+struct partition_services {
+    struct workers *workers; /* close the logs of those that nobody uses any more; NULL: who uses it last does */
+    struct flusher *flusher; /* puts logs on the disk; NULL: nobody does unless told */
+    _Atomic bool workers_gone;
+};
 
 /* What cleaner.c knows of a partition, under its lock. */
 struct partition_cleaning {
@@ -27,13 +35,6 @@ struct partition_cleaning {
     int64_t filed;    /* what cleaner-offset-checkpoint says; -1: nothing */
 };
 
-/* What partitions leave to others; lent by the table that they are in. */
-struct partition_services {
-    struct workers *workers; /* close the logs of those that nobody uses any more; NULL: who uses it last does */
-    struct flusher *flusher; /* puts logs on the disk; NULL: nobody does unless told */
-    _Atomic bool workers_gone;
-};
-
 struct partition {
     _Atomic uint32_t refs;
     char *topic;
@@ -41,13 +42,16 @@ struct partition {
     int32_t index;
     struct log_dir *dir;
     struct partition_services *services;
-    struct plog *pl;
+    struct plog *pl;              /* NULL until it is open */
+    struct opening *opening;      /* replicas_opening.c: it is being opened; home loop */
     struct partition *flush_next; /* flusher.c */
     int64_t retain_ms;            /* replicas_retention.c: when its upkeep is due; */
     size_t retain_index;          /*   its place in the heap, from 1; 0: not in there */
     bool retain_never;
+    bool found; /* by replicas_load(): the checkpoints of then speak of it */
     struct job closing;
-    _Atomic bool online;  /* false: the log failed, or the partition is being deleted */
+    _Atomic bool opened;  /* `pl` is there: it may be looked at, also when not online any more */
+    _Atomic bool online;  /* false: not open yet, the log failed, or the partition is being deleted */
     _Atomic bool deleted; /* the latter */
     _Atomic bool leads;
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */

@@ -218,6 +218,14 @@ static void with_all_logs(struct replicas *r, void (*work)(struct job *job), con
 static void mark_clean(struct replicas *r, struct log_dir *d, int64_t broker_epoch)
 {
     enum err e = atomic_load(&d->why);
+    uint32_t unrecovered = atomic_load(&d->unrecovered);
+    if (unrecovered) {
+        LOG_WARN(
+            "shutdown_unclean",
+            "dir=\"%s\" logs=%u reason=\"a crash left them and they are not open yet; the next start will recover\"",
+            d->path, unrecovered);
+        return;
+    }
     if (log_dir_is_online(d) && !d->unclean) {
         char *file = mem_printf("%s/" CLEAN_SHUTDOWN, d->path);
         e = clean_shutdown_write(broker_epoch, r->opt.fs, file);
@@ -251,6 +259,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     table_free(r->by_id);
     replicas_unclaimed_free(r->found);
     replicas_retention_fini(r);
+    mem_free(r->openings.items);
     for (size_t i = 0; i < r->all_count; i++) partition_unref(r->all[i]);
     mem_free(r->all);
     for (size_t i = 0; i < r->dir_count; i++) {
@@ -261,6 +270,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
         meta_properties_fini(&d->meta);
         checkpoint_fini(&d->recovery_points);
         checkpoint_fini(&d->log_starts);
+        checkpoint_fini(&d->watermarks);
         checkpoint_fini(&d->cleaned);
         mem_free(d->path);
     }
