@@ -151,7 +151,7 @@ static char *meaning(enum log_checkpoint which, const struct partition_view *p, 
 static void check_partition(struct finding_list *out, const struct partition_view *p,
                             const struct partition_check *check)
 {
-    for (int i = 0; i < LOG_CHECKPOINT_COUNT; i++) {
+    for (enum log_checkpoint i = 0; i < LOG_CHECKPOINT_COUNT; i++) {
         int64_t offset = partition_checkpoint(p, i);
         if (check->err || offset <= check->result.end) continue;
         char *path = mem_printf("%s/%s", p->dir->path, log_checkpoint_name(i)), *said = meaning(i, p, offset);
@@ -166,7 +166,7 @@ void log_checks_checkpoints(struct finding_list *out, const struct log_dirs *ld,
 {
     for (size_t i = 0; i < ld->dir_count; i++) {
         const struct log_dir_view *d = ld->dirs[i];
-        for (int k = 0; k < LOG_CHECKPOINT_COUNT; k++) {
+        for (enum log_checkpoint k = 0; k < LOG_CHECKPOINT_COUNT; k++) {
             if (!d->faults[k].code) continue;
             char *path = mem_printf("%s/%s", d->path, log_checkpoint_name(k));
             finding_add(out, VERIFY_CHECKPOINT, path, -1, "%s", d->faults[k].text);

@@ -38,7 +38,7 @@ static void read_view(struct log_dir_view *d, struct fs *fs)
     char *path = mem_printf("%s/" CLEAN_SHUTDOWN, d->path);
     d->clean = fs_stat(fs, path, &st) == OK;
     mem_free(path);
-    for (int i = 0; i < LOG_CHECKPOINT_COUNT; i++) {
+    for (enum log_checkpoint i = 0; i < LOG_CHECKPOINT_COUNT; i++) {
         path = mem_printf("%s/%s", d->path, names[i]);
         checkpoint_init(&d->checkpoints[i]);
         enum err e = checkpoint_read(&d->checkpoints[i], fs, path, &d->faults[i]);
@@ -116,7 +116,7 @@ enum err log_dirs_add(struct log_dirs *ld, struct fs *fs, const char *given, str
 void log_dirs_free(struct log_dirs *ld)
 {
     for (size_t i = 0; i < ld->dir_count; i++) {
-        for (int k = 0; k < LOG_CHECKPOINT_COUNT; k++) checkpoint_fini(&ld->dirs[i]->checkpoints[k]);
+        for (enum log_checkpoint k = 0; k < LOG_CHECKPOINT_COUNT; k++) checkpoint_fini(&ld->dirs[i]->checkpoints[k]);
         mem_free(ld->dirs[i]->path);
         mem_free(ld->dirs[i]);
     }

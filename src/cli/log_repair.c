@@ -343,7 +343,7 @@ static bool is_wrong(const struct repair *r, const struct log_dir_view *d, enum 
 static void repair_checkpoints(struct repair *r)
 {
     for (size_t i = 0; i < r->dirs.dir_count; i++)
-        for (int k = 0; k < LOG_CHECKPOINT_COUNT; k++) {
+        for (enum log_checkpoint k = 0; k < LOG_CHECKPOINT_COUNT; k++) {
             if (!is_wrong(r, r->dirs.dirs[i], k)) continue;
             if (r->dirs.dirs[i]->faults[k].code) printf("%s\n", r->dirs.dirs[i]->faults[k].text);
             write_rows(r, r->dirs.dirs[i], k);

@@ -86,7 +86,7 @@ static void see_file(void *arg, const char *name, bool is_dir)
     int64_t offset;
     const char *suffix;
     if (!is_dir && (strcmp(name, LEADER_EPOCHS) == 0 || strcmp(name, PARTITION_METADATA) == 0)) return;
-    if (is_dir || !segment_parse_name(name, &offset, &suffix)) {
+    if (is_dir || !segment_parse_name(name, &offset, &suffix) || offset > SEGMENT_BASE_MAX) {
         note_name(fl, name);
     } else if (strcmp(suffix, SEGMENT_LOG) == 0) {
         offset_add(&fl->logs, offset);
@@ -124,6 +124,8 @@ static void tell_notes(struct files *fl)
                          "a file of a segment that the cleaner was about to put in place");
         else if (ends_with(path, ".tmp"))
             verify_found(v, VERIFY_LEFTOVER, path, -1, "a file that was being written");
+        else if (strstr(fl->notes[i], SEGMENT_LOG ".cut-"))
+            verify_found(v, VERIFY_STRAY, path, -1, "bytes that a repair cut off");
         else
             verify_found(v, VERIFY_STRAY, path, -1, "no file of a log has such a name");
         mem_free(path);

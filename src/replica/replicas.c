@@ -216,7 +216,7 @@ static void with_all_logs(struct replicas *r, void (*work)(struct job *job), con
 /* One directory's failure leaves the others clean: each has a mark of its own. */
 static void mark_clean(struct replicas *r, struct log_dir *d, int64_t broker_epoch)
 {
-    enum err e = atomic_load(&d->why);
+    enum err e = (enum err)atomic_load(&d->why);
     if (log_dir_is_online(d) && !d->unclean) {
         char *file = mem_printf("%s/" CLEAN_SHUTDOWN, d->path);
         e = clean_shutdown_write(broker_epoch, r->opt.fs, file);
