@@ -64,9 +64,12 @@ int64_t plog_recovery_point(const struct plog *pl)
 int64_t plog_safe_end(const struct plog *pl)
 {
     int64_t end = plog_end(pl);
-    if (!atomic_load_explicit(&pl->flush_group, memory_order_relaxed)) return end;
-    int64_t durable = plog_recovery_point(pl);
-    return MIN(durable, end);
+    return flush_is_due(pl, end) ? plog_recovery_point(pl) : end;
+}
+
+int64_t plog_cleaned(const struct plog *pl)
+{
+    return atomic_load_explicit(&pl->cleaned, memory_order_acquire);
 }
 
 struct uuid plog_topic_id(const struct plog *pl)
@@ -105,12 +108,11 @@ void plog_reconfigure(struct plog *pl, const struct plog_config *config)
 {
     pthread_mutex_lock(&pl->lock);
     pl->config = *config;
-    int64_t messages = config->flush_messages, ms = config->flush_ms;
+    int64_t messages = config->flush_group ? 1 : config->flush_messages, ms = config->flush_ms;
     atomic_store_explicit(&pl->flush_messages, messages < 0 ? INT64_MAX : messages, memory_order_relaxed);
     atomic_store_explicit(&pl->flush_ms, ms < 0 ? INT64_MAX : ms, memory_order_relaxed);
-    atomic_store_explicit(&pl->flush_group, config->flush_group, memory_order_relaxed);
-    /* What was acknowledged without a flush is to be seen by consumers soon, though it counts from now on only then. */
-    bool behind = config->flush_group && plog_recovery_point(pl) < plog_end(pl);
+    /* What was acknowledged without a flush is not to wait for the next append to be shown. */
+    bool behind = flush_is_due(pl, plog_end(pl));
     pthread_mutex_unlock(&pl->lock);
     if (behind) plog_request_flush(pl);
 }
@@ -462,11 +464,9 @@ static void after_publish(struct plog *pl, bool write_epochs)
  * Under the lock. */
 static void group_mark_flushes(struct group *g, struct plog *pl)
 {
-    int64_t durable = plog_recovery_point(pl);
-    int64_t limit = pl->config.flush_group ? 1 : atomic_load_explicit(&pl->flush_messages, memory_order_relaxed);
     for (struct append *a = g->first; a; a = a->next) {
         bool is_there = a->kerr == KERR_NONE || a->kerr == KERR_DUPLICATE_SEQUENCE_NUMBER;
-        a->must_flush = is_there && a->last_offset >= durable && a->last_offset + 1 - durable >= limit;
+        a->must_flush = is_there && flush_is_due(pl, a->last_offset + 1);
         pl->flush_wanted |= a->must_flush;
     }
 }

@@ -51,10 +51,10 @@ struct plog {
     enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
-    _Atomic int64_t start, end, recovery_point;
-    _Atomic int64_t last_flush_ms, flush_messages, flush_ms; /* the latter two INT64_MAX: never */
-    _Atomic bool txns_ended;                                 /* producers_replicated() has something to do */
-    _Atomic bool flush_group;
+    _Atomic int64_t start, end, recovery_point, cleaned;
+    _Atomic int64_t last_flush_ms, flush_messages,
+        flush_ms;            /* the latter two INT64_MAX: never; 1 is flush.mode=group */
+    _Atomic bool txns_ended; /* producers_replicated() has something to do */
 
     /* One flush at a time, on workers: of two syncs of one file at once the kernel tells only one that it failed. Comes
      * before the writer role and `lock`. */
@@ -79,6 +79,8 @@ struct plog {
     uint32_t hint_next;
     struct hint hints[HINT_COUNT];
 
+    _Atomic int64_t *recovered_bytes; /* these two while it is opened */
+    const _Atomic bool *cancel;
     struct plog_config config;
     struct plog_events events;
     struct plog_files *files;
@@ -91,6 +93,13 @@ struct plog {
 static inline struct segment *active_segment(const struct plog *pl)
 {
     return pl->segments[pl->segment_count - 1];
+}
+
+/* So much lies above the recovery point that the last of it may be promised only when it is on the disk. */
+static inline bool flush_is_due(const struct plog *pl, int64_t end)
+{
+    int64_t durable = atomic_load_explicit(&pl->recovery_point, memory_order_acquire);
+    return end > durable && end - durable >= atomic_load_explicit(&pl->flush_messages, memory_order_relaxed);
 }
 
 /* A closed segment waits to be flushed.  With the writer role. */
