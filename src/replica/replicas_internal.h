@@ -152,7 +152,8 @@ static inline bool log_dir_is_online(const struct log_dir *d)
 /* Takes the directory offline with all its partitions, tells replicas_options.dir_failed on the home loop, and leaves
  * the process alone.  `what` names what failed, for the log.  Any thread, without the locks of replicas or logs. */
 void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, const char *what);
-/* The same when `e` speaks of the directory: not of a full disk, nor of a limit of the process.  Returns `e`. */
+/* The same when `e` speaks of the directory: not of a full disk, a limit of the process, a name that is in use (a mount
+ * point) or a single log's content.  Returns `e`. */
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what);
 
 /* replicas_survey.c */
@@ -193,7 +194,8 @@ void replicas_opening_defer(struct opening *op, const struct role *role);
 void replicas_stop_opening(struct replicas *r);
 
 /* replicas_apply.c */
-/* Takes a partition with an open log into the table of topics, which refers to it from now on.  Home loop. */
+/* Takes a partition into the table of topics, and over the caller's reference.  Also one whose log could not be opened:
+ * clients are told why.  Home loop. */
 void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
                     int32_t topic_partitions);
 /* A leader's epoch begins in its log.  Worker. */

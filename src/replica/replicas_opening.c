@@ -93,7 +93,6 @@ static void take_role(struct opening *op)
     p->opening = NULL;
     replicas_enter(r, p, str_of(p->topic), role.topic_id, role.topic_partitions);
     partition_set_role(p, role.leads, role.leader_epoch, role.isr_count);
-    partition_unref(claimed);
 }
 
 /* The log is open, or not to be had: what waits for it goes on.  Until a role has been taken the opening stays, so that
