@@ -134,13 +134,15 @@ static void tell_notes(struct files *fl)
 
 static void tell_without_log(struct files *fl)
 {
+    const struct offset_list *logs = &fl->logs;
+    int64_t before = -1;
     offset_sort(&fl->others);
     for (size_t i = 0; i < fl->others.count; i++) {
-        int64_t *offset = &fl->others.offsets[i];
-        if (i > 0 && *offset == offset[-1]) continue;
-        if (fl->logs.count && bsearch(offset, fl->logs.offsets, fl->logs.count, sizeof *offset, compare_offsets))
-            continue;
-        char *path = segment_path(fl->v->opt->dir, *offset, SEGMENT_OFFSETS);
+        int64_t offset = fl->others.offsets[i];
+        if (offset == before) continue;
+        before = offset;
+        if (logs->count && bsearch(&offset, logs->offsets, logs->count, sizeof offset, compare_offsets)) continue;
+        char *path = segment_path(fl->v->opt->dir, offset, SEGMENT_OFFSETS);
         if (!fl->v->opt->live)
             verify_found(fl->v, VERIFY_STRAY, path, -1, "an index of a segment that has no .log file");
         mem_free(path);
