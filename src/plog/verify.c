@@ -174,6 +174,7 @@ static void cut_here(struct verify *v, int64_t pos, bool loses)
     if (v->res->cut_base >= 0) return;
     v->res->cut_base = v->base;
     v->res->cut_pos = pos;
+    v->res->cut_end = v->next;
     v->res->cut_loses = loses;
 }
 

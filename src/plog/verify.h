@@ -84,7 +84,7 @@ struct plog_verify_result {
     int64_t damages;
     /* Where recovery would cut the log: a segment and a position in it; cut_base -1: nowhere.  `cut_loses`: whole
      * batches or segments lie behind it. */
-    int64_t cut_base, cut_pos;
+    int64_t cut_base, cut_pos, cut_end; /* cut_end: the log's end after that */
     bool cut_loses;
 };
 
