@@ -302,6 +302,8 @@ TORN = {
     "last_batch_has_a_wrong_crc": ("torn_tail", lambda d: write_at(last(d, ".log"), last(d, ".log").stat().st_size - 1, b"\xfe")),
 }
 LOSSY = {
+    "crc_of_a_batch_in_the_last_segment": ("bad_batch", lambda d: write_at(last(d, ".log"), 100, b"\xfe\xfe")),
+    "length_of_a_batch_in_the_last_segment": ("bad_batch", lambda d: write_at(last(d, ".log"), 8, b"\x7f")),
     "crc_of_a_batch_in_the_middle": ("bad_batch", lambda d: write_at(first(d, ".log"), 100, b"\xfe\xfe")),
     "length_of_a_batch_in_the_middle": ("bad_batch", lambda d: write_at(first(d, ".log"), 8, b"\x7f")),
     "closed_segment_torn": ("bad_batch", lambda d: cut(first(d, ".log"), first(d, ".log").stat().st_size - 3)),
