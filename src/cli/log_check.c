@@ -10,7 +10,7 @@
 #include "os/process.h"
 #include "os/workers.h"
 
-enum { PROGRESS_US = 200 * 1000 };
+enum { PROGRESS_US = 200 * 1000, LIVE_TRIES = 3 };
 
 void finding_add(struct finding_list *list, enum verify_kind kind, const char *file, int64_t pos, const char *fmt, ...)
 {
@@ -69,7 +69,12 @@ static void check_work(struct job *job)
         .found = keep,
         .arg = cj->check,
     };
-    cj->check->err = plog_verify(&cj->check->result, &opt);
+    /* A running broker may exchange or delete a segment while it is read: what is damaged is so again. */
+    for (int tries = opt.live ? LIVE_TRIES : 1; tries > 0; tries--) {
+        finding_list_free(&cj->check->found);
+        cj->check->err = plog_verify(&cj->check->result, &opt);
+        if (cj->check->found.damages == 0) break;
+    }
 }
 
 static void check_done(struct job *job)
