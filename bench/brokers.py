@@ -79,7 +79,6 @@ class Broker:
     def __init__(self, name, data):
         self.name = name
         self.dir = data / name
-        self.left = []  # folders of earlier lives
         self.port = free_port_pair()
         self.address = f"127.0.0.1:{self.port}"
         self.child = None
@@ -135,19 +134,9 @@ class Broker:
         self.child = None
         return (time.monotonic() - began) * 1e3
 
-    def move_on(self):
-        """A new life in a new folder; the old one stays until clean()."""
-        self.stop()
-        self.left.append(self.dir)
-        self.dir = self.left[0].with_name(f"{self.left[0].name}-{len(self.left)}")
-        self.prepare()
-        self.start()
-
     def clean(self):
         self.stop()
-        for folder in [*self.left, self.dir]:
-            shutil.rmtree(folder, ignore_errors=True)
-        self.left = []
+        shutil.rmtree(self.dir, ignore_errors=True)
 
     def kbench(self, command, **named):
         if self.child.poll() is not None:

@@ -62,10 +62,24 @@ static void take_limits(struct broker *br, const struct config *cfg)
     atomic_store(&br->idle_us_max, idle_ms < 0 || idle_ms > INT64_MAX / 1000 ? -1 : idle_ms * 1000);
 }
 
+static struct cleaner_options cleaner_options_of(const struct config *cfg)
+{
+    return (struct cleaner_options){
+        .threads = (unsigned)config_i64(cfg, CFG_LOG_CLEANER_THREADS),
+        .dedupe_bytes = config_i64(cfg, CFG_LOG_CLEANER_DEDUPE_BUFFER_SIZE),
+        .load_factor = config_f64(cfg, CFG_LOG_CLEANER_IO_BUFFER_LOAD_FACTOR),
+        .io_bytes = config_i64(cfg, CFG_LOG_CLEANER_IO_BUFFER_SIZE),
+        .io_bytes_per_second = config_f64(cfg, CFG_LOG_CLEANER_IO_MAX_BYTES_PER_SECOND),
+        .backoff_ms = config_i64(cfg, CFG_LOG_CLEANER_BACKOFF_MS),
+    };
+}
+
 void broker_config_changed(struct broker *br)
 {
     struct config *cfg = config_live_ref(br->config);
+    const struct cleaner_options cleaner = cleaner_options_of(cfg);
     take_limits(br, cfg);
+    replicas_configure_cleaner(br->replicas, &cleaner);
     server_reconfigure(br->server, cfg);
     config_unref(cfg);
 }
@@ -116,6 +130,8 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS),
         .start_checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS),
         .watermark_checkpoint_ms = config_i64(cfg, CFG_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS),
+        .clean = config_bool(cfg, CFG_LOG_CLEANER_ENABLE),
+        .cleaner = cleaner_options_of(cfg),
         .reserve_bytes = config_i64(cfg, CFG_LOG_DIR_RESERVE_BYTES),
         .resume_bytes = config_i64(cfg, CFG_LOG_DIR_RESUME_BYTES),
         .settings_of = broker_topic_settings,

@@ -55,7 +55,14 @@ static const struct command commands[] = {
      "                          off and keeps the cut bytes in a file beside them.  Only while no broker runs there.\n"
      "                          Status 0: sound now, 1: something remains, 2: refused\n"
      "      --dry-run           only says what would be done\n"
-     "      --allow-loss        cuts the log also where whole records stand behind the damage\n",
+     "      --allow-loss        cuts the log also where whole records stand behind the damage\n"
+     "\n"
+     "  explain [--partition N] [--dir DIR]... [--properties FILE] [--config KEY=VALUE]... [--json] TOPIC\n"
+     "                          says of each segment why it is still there and when it goes.  Changes nothing; a\n"
+     "                          broker may run meanwhile\n"
+     "      --dir DIR           a log directory; by default those of the configuration\n"
+     "      --properties FILE   the broker's configuration file\n"
+     "      --config KEY=VALUE  a setting of the topic, over what the embedded store says\n",
      cli_log},
     {"kafka-dump-log", "--files FILE[,FILE]... [OPTION]...", "`log dump` with the flags and lines of Kafka's tool",
      "Prints .log, .index, .timeindex, .txnindex and .snapshot files as kafka-dump-log.sh of Kafka 3.9 does.\n"

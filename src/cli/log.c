@@ -12,6 +12,7 @@ static const struct {
     {"dump", log_dump},
     {"verify", log_verify},
     {"repair", log_repair},
+    {"explain", log_explain},
 };
 
 int cli_log(int argc, char **argv)

@@ -161,25 +161,30 @@ static void plan_bytes(const struct planning *p, struct clean_plan *out)
     }
 }
 
-double clean_plan_ratio(const struct clean_plan *plan)
+static void plan_judge(const struct planning *p, struct clean_plan *out)
 {
-    int64_t bytes = plan->clean_bytes + plan->dirty_bytes;
-    return bytes > 0 ? (double)plan->dirty_bytes / (double)bytes : 0;
+    int64_t bytes = out->clean_bytes + out->dirty_bytes;
+    out->ratio = bytes > 0 ? (double)out->dirty_bytes / (double)bytes : 0;
+    out->due = out->dirty_bytes > 0 && (out->overdue || out->ratio > p->config.min_cleanable_dirty_ratio);
 }
 
-enum err plog_clean_plan(struct plog *pl, int64_t checkpoint, int64_t below, int64_t now_ms, struct clean_plan *out)
+enum err plog_clean_plan(struct plog *pl, int64_t below, int64_t now_ms, struct clean_plan *out)
 {
     struct planning p = {.pl = pl, .now_ms = now_ms};
     struct clean_plan plan = {0};
+    *out = plan;
     pthread_mutex_lock(&pl->lock);
-    planning_take(&p, below);
+    bool compact = pl->config.cleanup_compact;
+    if (compact) planning_take(&p, below);
     plan.first_uncleanable = pl->segments[p.count]->base_offset;
     pthread_mutex_unlock(&pl->lock);
-    plan_start(&p, checkpoint, &plan);
+    if (!compact) return OK;
+    plan_start(&p, plog_cleaned(pl), &plan);
     enum err e = plan_min_lag(&p, &plan);
     plan.first_uncleanable = MAX(plan.first_uncleanable, plan.first_dirty);
     if (!e) e = plan_max_lag(&p, &plan);
     plan_bytes(&p, &plan);
+    plan_judge(&p, &plan);
     for (size_t i = 0; i < p.count; i++) segment_unref(p.segments[i].seg);
     mem_free(p.segments);
     if (!e) *out = plan;
@@ -417,6 +422,16 @@ static enum err explain(struct cleaning *c, enum err e)
     return e == ERR_IO || e == ERR_DENIED ? plog_fail(c->pl, e) : e;
 }
 
+/* Unless the log was cut after the last group. */
+static enum err raise_cleaned(struct cleaning *c, int64_t offset)
+{
+    pthread_mutex_lock(&c->pl->lock);
+    bool cut = c->pl->generation != c->generation;
+    if (!cut) atomic_store_explicit(&c->pl->cleaned, offset, memory_order_release);
+    pthread_mutex_unlock(&c->pl->lock);
+    return cut ? ERR_AGAIN : OK;
+}
+
 enum err plog_clean(struct plog *pl, const struct clean_request *rq, struct clean_result *out)
 {
     struct clean_result result = {.first_dirty = rq->plan.first_dirty};
@@ -428,7 +443,8 @@ enum err plog_clean(struct plog *pl, const struct clean_request *rq, struct clea
     if (!e) e = clean_groups(&c);
     if (e && begun) e = explain(&c, e);
     cleaning_end(&c);
+    if (e) return e;
     result.first_dirty = MAX(c.map_end, rq->plan.first_dirty);
-    if (!e) *out = result;
-    return e;
+    *out = result;
+    return raise_cleaned(&c, result.first_dirty);
 }

@@ -27,17 +27,15 @@
 struct clean_plan {
     int64_t first_dirty, first_uncleanable; /* offsets; the latter is a segment's first */
     int64_t clean_bytes, dirty_bytes;       /* of segments below first_dirty, and from there to first_uncleanable */
-    bool overdue;                           /* something is older than max.compaction.lag.ms */
-    bool reset;                             /* the checkpoint did not fit the log */
+    double ratio;                           /* dirty of both; 0 when there are none */
+    bool overdue;                           /* something dirty is older than max.compaction.lag.ms */
+    bool due;                               /* overdue, or more than min.cleanable.dirty.ratio is dirty */
+    bool reset;                             /* plog_cleaned() did not fit the log: cleaned from the start */
 };
 
-/* Whether it is worth it: min.cleanable.dirty.ratio. */
-double clean_plan_ratio(const struct clean_plan *plan);
-
-/* `checkpoint`: where the last cleaning ended; -1: never cleaned.  `below`: nothing at or above is cleaned, the last
- * stable offset below the high watermark.  Worker: may look into closed segments. */
-MUST_USE enum err plog_clean_plan(struct plog *pl, int64_t checkpoint, int64_t below, int64_t now_ms,
-                                  struct clean_plan *out);
+/* `below`: nothing at or above it is cleaned; the last stable offset below the high watermark.  A log that is not to be
+ * compacted has an empty plan.  Worker: may look into closed segments. */
+MUST_USE enum err plog_clean_plan(struct plog *pl, int64_t below, int64_t now_ms, struct clean_plan *out);
 
 struct clean_limits {
     size_t map_bytes;   /* log.cleaner.dedupe.buffer.size, of this thread */
@@ -60,7 +58,7 @@ struct clean_request {
 };
 
 struct clean_result {
-    int64_t first_dirty; /* where the next cleaning begins: the new checkpoint */
+    int64_t first_dirty; /* where the next cleaning begins: what plog_cleaned() is now */
     int64_t bytes_read, bytes_written, records_read, records_kept;
     size_t keys; /* different ones in the dirty part */
 };

@@ -389,12 +389,15 @@ static struct plog *plog_new(const struct plog_options *opt)
     atomic_init(&pl->start, 0);
     atomic_init(&pl->end, 0);
     atomic_init(&pl->recovery_point, 0);
+    atomic_init(&pl->cleaned, opt->cleaned);
     atomic_init(&pl->txns_ended, false);
     pl->queue_tail = &pl->queue;
     pl->snapshot_offset = -1;
     pl->jitter_state = opt->jitter_seed;
     plog_reconfigure(pl, &opt->config);
     pl->events = opt->events;
+    pl->recovered_bytes = opt->recovered_bytes;
+    pl->cancel = opt->cancel;
     pl->files = opt->files;
     pl->fs = opt->fs;
     pl->clock = opt->clock;
@@ -472,6 +475,8 @@ enum err plog_open(struct plog **out, const struct plog_options *opt, struct fau
         plog_abandon(pl);
         return e;
     }
+    pl->recovered_bytes = NULL;
+    pl->cancel = NULL;
     *out = pl;
     return OK;
 }

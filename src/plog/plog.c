@@ -67,6 +67,11 @@ int64_t plog_safe_end(const struct plog *pl)
     return flush_is_due(pl, end) ? plog_recovery_point(pl) : end;
 }
 
+int64_t plog_cleaned(const struct plog *pl)
+{
+    return atomic_load_explicit(&pl->cleaned, memory_order_acquire);
+}
+
 struct uuid plog_topic_id(const struct plog *pl)
 {
     return pl->topic_id;

@@ -51,7 +51,7 @@ struct plog {
     enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
-    _Atomic int64_t start, end, recovery_point;
+    _Atomic int64_t start, end, recovery_point, cleaned;
     _Atomic int64_t last_flush_ms, flush_messages,
         flush_ms;            /* the latter two INT64_MAX: never; 1 is flush.mode=group */
     _Atomic bool txns_ended; /* producers_replicated() has something to do */
@@ -79,6 +79,8 @@ struct plog {
     uint32_t hint_next;
     struct hint hints[HINT_COUNT];
 
+    _Atomic int64_t *recovered_bytes; /* these two while it is opened */
+    const _Atomic bool *cancel;
     struct plog_config config;
     struct plog_events events;
     struct plog_files *files;

@@ -80,6 +80,7 @@ static void lower_end(struct plog *pl, int64_t end)
     atomic_store_explicit(&pl->end, end, memory_order_release);
     if (plog_start(pl) > end) atomic_store_explicit(&pl->start, end, memory_order_release);
     if (plog_recovery_point(pl) > end) atomic_store_explicit(&pl->recovery_point, end, memory_order_release);
+    if (plog_cleaned(pl) > end) atomic_store_explicit(&pl->cleaned, end, memory_order_release);
     hints_clear(pl);
 }
 

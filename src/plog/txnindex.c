@@ -72,6 +72,7 @@ enum err txnindex_flush(struct txnindex *ti)
     return ti->file ? file_sync(ti->file) : OK;
 }
 
+/* Reads entries from the start until `each` (which is told where each lies) returns false, or to the end. */
 static enum err walk(struct file *file, int64_t size, bool nowait, txnindex_each_fn each, void *arg)
 {
     uint8_t data[ENTRIES_A_READ * TXNINDEX_ENTRY_SIZE];
@@ -114,7 +115,7 @@ static bool cut_look(void *arg, const struct aborted_txn *txn, int64_t at)
 enum err txnindex_truncate(struct txnindex *ti, int64_t offset)
 {
     struct cut c = {.offset = offset, .at = -1};
-    enum err e = txnindex_walk(ti->file, ti->size, cut_look, &c);
+    enum err e = walk(ti->file, ti->size, false, cut_look, &c);
     if (e || c.at < 0) return e;
     e = file_truncate(ti->file, c.at);
     if (e) return e;
@@ -139,7 +140,7 @@ static bool check_look(void *arg, const struct aborted_txn *txn, int64_t at)
 enum err txnindex_check(struct txnindex *ti, int64_t base_offset)
 {
     struct check c = {.last_offset = base_offset - 1};
-    enum err e = txnindex_walk(ti->file, ti->size, check_look, &c);
+    enum err e = walk(ti->file, ti->size, false, check_look, &c);
     return e ? e : c.bad ? ERR_CORRUPT : OK;
 }
 

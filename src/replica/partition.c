@@ -150,6 +150,7 @@ void partition_give_log(struct partition *p, struct plog *pl)
     p->pl = pl;
     p->topic_id = plog_topic_id(pl);
     atomic_store(&p->high_watermark, plog_end(pl));
+    atomic_store(&p->opened, true);
     atomic_store(&p->online, true);
 }
 

@@ -1,4 +1,4 @@
-"""`barnabas log dump, verify, repair`: over what Apache Kafka 3.9.1 left on disk, and over files damaged in every way."""
+"""`barnabas log dump, verify, repair, explain`: over what Apache Kafka 3.9.1 left on disk, and over files damaged in every way."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from batches import Record, build
+from batches import Record, build, now_ms
 from brokers import Broker, wait_until
 from messages import REPOSITORY
 from messages import record as record_message
@@ -472,11 +472,88 @@ def test_a_broker_opens_what_was_repaired(partition, fresh_broker):
     assert [r["offset"] for r in records_of(directory)][:3] == [0, 1, 2]
 
 
+# Explaining
+
+
+def explained(topic, *words):
+    """(the log's row, {base offset: the segment's row})"""
+    found = rows("explain", topic, *words)
+    (log,) = [row for row in found if row["type"] == "log"]
+    return log, {row["baseOffset"]: row for row in found if row["type"] == "segment"}
+
+
+def test_explain_tells_what_keeps_each_segment(unpacked):
+    words = ("--partition", 0, "--dir", unpacked / "b1", "--config")
+    log, segments = explained("txn", *words, "retention.ms=1000000000000")
+    assert (log["startOffset"], log["endOffset"], log["highWatermark"], log["retention.ms"]) == (0, 112, 112, 10**12)
+    assert {base: row["reason"] for base, row in segments.items()} == {0: "within_limits", 62: "within_limits"}
+    assert segments[0]["endOffset"] == 62 and not segments[0]["active"] and segments[62]["active"]
+    assert segments[0]["newestTimestamp"] == 1795970837767
+    assert segments[0]["expiresMs"] == 1795970837767 + 10**12 + 1
+    _, segments = explained("txn", *words, "retention.ms=0")
+    assert [row["reason"] for row in segments.values()] == ["expired", "expired"]
+    assert all(row["goes"] for row in segments.values())
+    log, segments = explained("txn", *words, "retention.ms=-1", "--config", "retention.bytes=10000")
+    assert segments[0]["reason"] == "within_limits" and segments[0]["bytesUntilOverSize"] == 10000 - segments[62]["size"]
+    _, segments = explained("txn", *words, "retention.bytes=9000")
+    assert segments[0]["reason"] == "over_size"
+    _, segments = explained("txn", *words, "retention.ms=-1")
+    assert "nothing limits it" in segments[0]["text"]
+
+
+def test_explain_tells_of_deleted_trimmed_and_compacted_segments(unpacked, tmp_path):
+    _, segments = explained("trimmed", "--dir", unpacked / "b1", "--config", "retention.ms=-1")
+    assert [row["reason"] for row in segments.values()] == ["deleted", *["within_limits"] * 3]
+    _, segments = explained("compacted", "--dir", unpacked / "b1", "--config", "cleanup.policy=compact")
+    assert [row["reason"] for row in segments.values()] == ["compaction"] * 3
+    assert "has been cleaned" in segments[0]["text"] and "when it is closed" in segments[540]["text"]
+    log_dir = pathlib.Path(shutil.copytree(unpacked / "b1" / "trimmed-0", tmp_path / "trimmed-0")).parent
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\ntrimmed 0 250\n")
+    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\ntrimmed 0 240\n")
+    _, segments = explained("trimmed", "--dir", log_dir, "--config", "retention.ms=0")
+    reasons = [row["reason"] for row in segments.values()]
+    assert reasons == ["deleted", "log_start", "above_high_watermark", "above_high_watermark"]
+    (log_dir / "replication-offset-checkpoint").write_text("0\n1\ntrimmed 0 400\n")
+    _, segments = explained("trimmed", "--dir", log_dir, "--config", "retention.ms=0")
+    assert [row["reason"] for row in segments.values()] == ["deleted", "log_start", "expired", "expired"]
+
+
+def test_a_running_broker_deletes_just_what_explain_said(fresh_broker, topic_name):
+    broker = fresh_broker({"log.segment.bytes": "2000", "log.retention.check.interval.ms": "3600000"})
+    broker.start()
+    with broker.connect() as conn:
+        conn.new_topic(topic_name, configs={"retention.ms": "3600000"})
+        for age in (9, 8, 7, 0, 0):
+            stamp = now_ms() - age * 3600000
+            conn.produce(topic_name, 0, build([Record(value=bytes(1500), timestamp=stamp)]))
+    before = state_of(broker.log_dir / f"{topic_name}-0")
+    watermarks = broker.log_dir / "replication-offset-checkpoint"
+    wait_until(lambda: watermarks.exists() and f"{topic_name} 0 5" in watermarks.read_text(), 60, "the high watermark")
+    log, segments = explained(topic_name, "--dir", broker.log_dir)
+    assert log["retention.ms"] == 3600000 and log["settingsFrom"] == "the embedded store"
+    assert [segments[base]["reason"] for base in range(5)] == ["expired"] * 3 + ["within_limits"] * 2
+    assert state_of(broker.log_dir / f"{topic_name}-0") == before
+    broker.stop()
+    broker.config |= {"log.retention.check.interval.ms": "100"}
+    broker.start()
+    directory = broker.log_dir / f"{topic_name}-0"
+    wait_until(lambda: not (directory / f"{2:020}.log").exists(), 60, "what is expired goes")
+    assert sorted(path.name for path in directory.glob("*.log")) == [f"{3:020}.log", f"{4:020}.log"]
+    broker.stop()
+
+
+def test_explain_says_what_it_cannot_do(unpacked, tmp_path):
+    assert "no log of topic nope" in errors("log", "explain", "nope", "--dir", unpacked / "b1")
+    assert "cannot be read" in errors("log", "explain", "txn", "--dir", tmp_path / "nothing")
+    assert "retention.ms" in errors("log", "explain", "txn", "--dir", unpacked / "b1", "--config", "retention.ms=x")
+
+
 # The command line
 
 
 @pytest.mark.parametrize(
     "words", [["log"], ["log", "nothing"], ["log", "dump"], ["log", "dump", "--bogus", "x"], ["log", "verify"]]
+    + [["log", "repair"], ["log", "explain"], ["log", "explain", "t", "--partition", "x"], ["log", "explain", "a", "b"]],
 )
 def test_a_wrong_command_line_is_told(words):
     assert "--help" in errors(*words, status=2)
@@ -484,4 +561,4 @@ def test_a_wrong_command_line_is_told(words):
 
 def test_help_tells_of_every_subcommand():
     text = run("log", "--help")
-    assert all(word in text for word in ("dump", "verify", "repair", "--allow-loss", "--decode"))
+    assert all(word in text for word in ("dump", "verify", "repair", "explain", "--allow-loss", "--decode"))

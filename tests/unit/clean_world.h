@@ -59,7 +59,7 @@ static UNUSED void append_marker(struct world *w, int64_t producer_id, bool comm
 struct cleaner {
     struct clean_limits limits;
     struct rng rng;
-    int64_t checkpoint;
+    int64_t checkpoint;         /* plog_cleaned() after the last one */
     struct clean_plan plan;     /* of the last cleaning */
     struct clean_result result; /* of the last one that went well */
     bool (*go_on)(void *arg, size_t bytes);
@@ -86,13 +86,14 @@ static UNUSED enum err clean_once(struct world *w, struct cleaner *cl)
 {
     plog_replicated(w->pl, plog_end(w->pl));
     int64_t below = plog_first_unstable(w->pl), now_ms = w->clock.now_ms;
-    enum err e = plog_clean_plan(w->pl, cl->checkpoint, below, now_ms, &cl->plan);
+    enum err e = plog_clean_plan(w->pl, below, now_ms, &cl->plan);
     if (e) return e;
     struct clean_tools *tools = clean_tools_new(&cl->limits, &cl->rng);
     struct clean_request rq = {.plan = cl->plan, .now_ms = now_ms, .tools = tools, .go_on = cl->go_on, .arg = cl->arg};
     e = plog_clean(w->pl, &rq, &cl->result);
     clean_tools_free(tools);
-    if (!e) cl->checkpoint = cl->result.first_dirty;
+    if (!e) assert_int_equal(cl->result.first_dirty, plog_cleaned(w->pl));
+    cl->checkpoint = plog_cleaned(w->pl);
     return e;
 }
 

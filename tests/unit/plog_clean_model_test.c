@@ -127,6 +127,7 @@ static void do_reopen(struct world *w, struct model *m)
     bool clean = draw(m, 2);
     int64_t recovery_point = draw(m, 2) ? plog_recovery_point(w->pl) : 0;
     w->opt.log_start = plog_start(w->pl);
+    w->opt.cleaned = plog_cleaned(w->pl);
     if (clean) {
         world_close(w);
     } else {

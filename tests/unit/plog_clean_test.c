@@ -11,6 +11,7 @@ static void begin(struct world *w, struct cleaner *cl)
     w->opt.config.cleanup_delete = false;
     w->opt.config.cleanup_compact = true;
     w->opt.config.max_compaction_lag_ms = INT64_MAX;
+    w->opt.config.min_cleanable_dirty_ratio = 0.5;
     w->opt.config.delete_retention_ms = HOUR_MS;
     w->opt.config.index_interval_bytes = 100;
     cleaner_init(cl);
@@ -385,10 +386,10 @@ static void compaction_lags_bound_what_is_cleaned(void **state)
     w.opt.config.max_compaction_lag_ms = 2 * HOUR_MS;
     plog_reconfigure(w.pl, &w.opt.config);
     struct clean_plan plan;
-    assert_int_equal(plog_clean_plan(w.pl, cl.checkpoint, plog_end(w.pl), w.clock.now_ms + HOUR_MS, &plan), OK);
+    assert_int_equal(plog_clean_plan(w.pl, plog_end(w.pl), w.clock.now_ms + HOUR_MS, &plan), OK);
     assert_false(plan.overdue);
     assert_int_equal(plan.first_uncleanable, 3);
-    assert_int_equal(plog_clean_plan(w.pl, cl.checkpoint, plog_end(w.pl), w.clock.now_ms + 3 * HOUR_MS, &plan), OK);
+    assert_int_equal(plog_clean_plan(w.pl, plog_end(w.pl), w.clock.now_ms + 3 * HOUR_MS, &plan), OK);
     assert_true(plan.overdue);
     world_fini(&w);
 }
@@ -405,22 +406,29 @@ static void plans_follow_the_checkpoint(void **state)
     }
     struct clean_plan plan;
     int64_t now_ms = w.clock.now_ms, segment = w.pl->segments[0]->size;
-    assert_int_equal(plog_clean_plan(w.pl, -1, 4, now_ms, &plan), OK);
+    w.pl->cleaned = -1;
+    assert_int_equal(plog_clean_plan(w.pl, 4, now_ms, &plan), OK);
     assert_int_equal(plan.first_dirty, 0);
     assert_int_equal(plan.first_uncleanable, 4);
     assert_int_equal(plan.dirty_bytes, 4 * segment);
-    assert_true(clean_plan_ratio(&plan) == 1.0);
-    assert_int_equal(plog_clean_plan(w.pl, 3, 4, now_ms, &plan), OK);
+    assert_true(plan.ratio == 1.0);
+    assert_true(plan.due);
+    w.pl->cleaned = 3;
+    assert_int_equal(plog_clean_plan(w.pl, 4, now_ms, &plan), OK);
     assert_int_equal(plan.clean_bytes, 3 * segment);
-    assert_true(clean_plan_ratio(&plan) == 0.25);
-    assert_int_equal(plog_clean_plan(w.pl, 1, 3, now_ms, &plan), OK); /* the high watermark is at 3 */
+    assert_true(plan.ratio == 0.25);
+    assert_false(plan.due); /* min.cleanable.dirty.ratio is 0.5 */
+    w.pl->cleaned = 1;
+    assert_int_equal(plog_clean_plan(w.pl, 3, now_ms, &plan), OK); /* the high watermark is at 3 */
     assert_int_equal(plan.first_uncleanable, 3);
     assert_int_equal(plan.dirty_bytes, 2 * segment);
-    assert_int_equal(plog_clean_plan(w.pl, 9, 4, now_ms, &plan), OK);
+    w.pl->cleaned = 9;
+    assert_int_equal(plog_clean_plan(w.pl, 4, now_ms, &plan), OK);
     assert_true(plan.reset);
     assert_int_equal(plan.first_dirty, 0);
     assert_int_equal(plog_set_start(w.pl, 2), OK);
-    assert_int_equal(plog_clean_plan(w.pl, 1, 4, now_ms, &plan), OK);
+    w.pl->cleaned = 1;
+    assert_int_equal(plog_clean_plan(w.pl, 4, now_ms, &plan), OK);
     assert_true(plan.reset);
     assert_int_equal(plan.first_dirty, 2);
     world_fini(&w);
