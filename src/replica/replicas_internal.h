@@ -26,7 +26,7 @@ struct log_dir {
     bool reserved; /* the reserve file is there; look_lock */
     struct meta_properties meta;
     bool has_meta;
-    bool clean; /* shut down cleanly last time; read at load */
+    bool clean;                                                         /* shut down cleanly last time; read at load */
     struct checkpoint recovery_points, log_starts, watermarks, cleaned; /* as they were at load */
     _Atomic uint32_t partition_count;
     _Atomic uint32_t unrecovered; /* logs that a crash left, not open yet: without them no shutdown is clean */
