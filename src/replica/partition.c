@@ -116,9 +116,12 @@ static void on_flushed(void *arg, enum err e)
     wake_all(p);
 }
 
+/* Nothing is written any more, also when the directory as a whole goes on: a sync may have failed for want of space. */
 static void on_failed(void *arg, enum err e)
 {
-    partition_failed(arg, e, "write");
+    struct partition *p = arg;
+    partition_failed(p, e, "write");
+    if (atomic_load(&p->online)) partition_set_offline(p);
 }
 
 static void on_full(void *arg)
