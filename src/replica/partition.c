@@ -41,6 +41,7 @@ static void partition_free(struct job *job)
 {
     struct partition *p = CONTAINER_OF(job, struct partition, closing);
     if (p->pl) plog_abandon(p->pl);
+    partition_unref(atomic_load(&p->successor));
     pthread_mutex_destroy(&p->lock);
     mem_free(p->topic);
     mem_free(p);
@@ -179,6 +180,12 @@ void partition_set_deleted(struct partition *p)
 {
     atomic_store(&p->deleted, true);
     partition_set_offline(p);
+}
+
+void partition_set_successor(struct partition *p, struct partition *q)
+{
+    atomic_store(&p->successor, partition_ref(q));
+    wake_all(p);
 }
 
 int64_t partition_last_stable(struct partition *p)

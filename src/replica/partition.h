@@ -38,8 +38,10 @@ struct partition {
     size_t retain_index;          /*   its place in the heap, from 1; 0: not in there */
     bool retain_never;
     struct job closing;
-    _Atomic bool online;  /* false: the log failed, or the partition is being deleted */
-    _Atomic bool deleted; /* the latter */
+    _Atomic bool online;                   /* false: the log failed, or the partition is being deleted */
+    _Atomic bool deleted;                  /* the latter */
+    _Atomic bool moving;                   /* to another log directory: it is not to be compacted */
+    _Atomic(struct partition *) successor; /* a reference: it has moved, and lives there */
     _Atomic bool leads;
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
@@ -89,6 +91,14 @@ void partition_failed(struct partition *p, enum err e, const char *what);
 void partition_set_offline(struct partition *p);
 /* The same, since it is no replica any more: clients are told to look for the leader anew. */
 void partition_set_deleted(struct partition *p);
+
+/* Who serves it now, lent as long as `p` is; NULL while that is `p` itself. */
+static inline struct partition *partition_successor(const struct partition *p)
+{
+    return atomic_load_explicit(&p->successor, memory_order_acquire);
+}
+/* Takes a reference on `q`, and wakes waiters. */
+void partition_set_successor(struct partition *p, struct partition *q);
 
 /* Consumers see what lies below it. */
 static inline int64_t partition_high_watermark(const struct partition *p)

@@ -2,6 +2,7 @@
 #ifndef REPLICA_REPLICAS_INTERNAL_H
 #define REPLICA_REPLICAS_INTERNAL_H
 
+#include "base/hash.h"
 #include "base/table.h"
 #include "plog/checkpoint.h"
 #include "replica/replicas.h"
@@ -57,6 +58,23 @@ struct retention {
     int64_t check_us; /* when logs in which something changed are looked at, clock_mono_us() */
 };
 
+/* A future directory that a stop has left; until its partition is there. */
+struct found_move {
+    struct list_node node;
+    char *topic, *path;
+    int32_t index;
+    struct log_dir *dir;
+};
+
+/* Where a partition is to be made that is not here yet. */
+struct preferred {
+    UT_hash_handle hh;
+    char *key; /* "topic-7" */
+    struct log_dir *dir;
+};
+
+struct move;
+
 enum chore_kind {
     CHORE_RETENTION,
     CHORE_FLUSH,
@@ -88,6 +106,11 @@ struct replicas {
     pthread_mutex_t checkpoint_lock; /* one writer of checkpoint files at a time; `lock` is taken while it is held */
     struct list doomed;              /* by due time */
     struct timer doomed_timer;
+    struct list moves; /* replicas_move.c; changed by the home loop, under `lock`, which any thread takes to read it */
+    struct list found_moves;
+    struct preferred *preferred;
+    _Atomic int64_t move_bytes_per_s;
+    int64_t move_due_us; /* what has been copied used the limit up until then; home loop */
     int64_t retained_us; /* replicas_space.c: when retention was last called for room; home loop */
     int64_t asked_us;    /* when the controller was last asked again, and whether a log could not be opened since */
     bool unopened;
@@ -136,6 +159,38 @@ struct partition *replicas_claim(struct replicas *r, const char *topic, int32_t 
 void replicas_unclaim(struct replicas *r, struct partition *p);
 struct table *replicas_unclaimed_new(void);
 void replicas_unclaimed_free(struct table *found);
+
+/* "topic-7" apart: the index is behind the last dash.  `topic` is to be freed.  False for other directories. */
+bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index);
+
+/* replicas_apply.c */
+/* A fresh name for a directory that is to be deleted, beside the partition's own or in another log directory.  To be
+ * freed. */
+char *replicas_doomed_path(struct replicas *r, const struct partition *p);
+char *replicas_doomed_path_in(struct replicas *r, const struct partition *p, const struct log_dir *d);
+
+/* replicas_move.c */
+/* The directory that was asked for before the partition is made, once, counted there; NULL: none. */
+struct log_dir *replicas_preferred_dir(struct replicas *r, struct str topic, int32_t index);
+/* At load: a directory NAME-future in `d`. */
+void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name);
+/* The move that such a directory is the beginning of; NULL: none.  Before anybody appends to `p`: replicas_move_open()
+ * on a worker, then replicas_move_resume().  Home loop. */
+struct move *replicas_move_found(struct replicas *r, struct partition *p);
+enum err replicas_move_open(struct move *m);
+/* Goes on with it; not `wanted`: gives it up. */
+void replicas_move_resume(struct move *m, bool wanted);
+/* The partition is about to be deleted.  Home loop. */
+void replicas_move_cancel(struct replicas *r, const struct partition *p);
+/* Lines for moves that are about to take over in `d`. */
+void replicas_moves_checkpoint(struct replicas *r, const struct log_dir *d, enum chore_kind kind,
+                               struct checkpoint *cp);
+void replicas_moves_stop(struct replicas *r);
+/* Two logs of one partition, the first of them in the list of all.  When a crash in the midst of a takeover explains
+ * it, the one that was left is dropped, `*kept` is the other one, and `*p` is used up.  At load. */
+bool replicas_settle_moved(struct replicas *r, struct partition **kept, struct partition **p);
+/* All loops and workers have stopped. */
+void replicas_moves_close(struct replicas *r, bool clean);
 
 /* replicas_space.c */
 /* A write failed for lack of space.  Any thread, without locks. */

@@ -13,7 +13,7 @@ enum { INT32_DIGITS_MAX = 10 };
 /* ---- Finding */
 
 /* "topic-7" apart: the index is behind the last dash.  False for other directories. */
-static bool parse_dir_name(const char *name, char **topic, int32_t *index)
+bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index)
 {
     const char *dash = strrchr(name, '-');
     if (!dash || dash == name || !dash[1] || strlen(dash + 1) > INT32_DIGITS_MAX) return false;
@@ -57,7 +57,11 @@ static void load_dir_entry(void *arg, const char *name, bool is_dir)
     }
     char *topic;
     int32_t index;
-    if (ends_with(name, "-future") || ends_with(name, "-stray") || !parse_dir_name(name, &topic, &index)) return;
+    if (ends_with(name, "-future")) {
+        replicas_move_note(ld->r, ld->dir, name);
+        return;
+    }
+    if (ends_with(name, "-stray") || !replicas_parse_dir_name(name, &topic, &index)) return;
     struct load_item *it = mem_zalloc(1, sizeof *it);
     it->r = ld->r;
     it->p = partition_new(topic, index, ld->dir, &ld->r->services);
@@ -202,7 +206,8 @@ void replicas_unclaimed_free(struct table *found)
  * in two directories is an error, as in Kafka: which of them is the log only a person can tell. */
 static enum err load_keep(struct replicas *r, struct partition *p, struct fault *f)
 {
-    const struct found *other = found_find(r, p->topic, p->index);
+    struct found *other = found_find(r, p->topic, p->index);
+    if (other && replicas_settle_moved(r, &other->p, &p)) return OK;
     if (other) {
         enum err e = fault_set(f, ERR_INVALID,
                                "There are two logs of one partition: %s/%s-%d and %s/%s-%d. Move the one that is not "
