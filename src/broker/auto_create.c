@@ -48,7 +48,7 @@ static void describe_transaction_topic(struct arena *a, const struct config *cfg
     add_setting(settings, &t->setting_count, STR("segment.bytes"), segment_bytes);
 }
 
-static void describe_topic(struct arena *a, const struct config *cfg, struct str name, struct controller_new_topic *t)
+void auto_create_describe(struct arena *a, const struct config *cfg, struct str name, struct controller_new_topic *t)
 {
     *t = (struct controller_new_topic){.name = name, .partition_count = -1, .replication_factor = -1};
     if (!topic_is_internal(name)) return;
@@ -86,7 +86,7 @@ void auto_create_topics(struct auto_create *ac)
     const struct config *cfg = broker_config(rq->broker, rq->loop);
     ac->kerr = arena_array(&rq->arena, enum kerr, (size_t)ac->count);
     struct controller_new_topic *topics = arena_array(&rq->arena, struct controller_new_topic, (size_t)ac->count);
-    for (int32_t i = 0; i < ac->count; i++) describe_topic(&rq->arena, cfg, ac->names[i], &topics[i]);
+    for (int32_t i = 0; i < ac->count; i++) auto_create_describe(&rq->arena, cfg, ac->names[i], &topics[i]);
     controller_create_topics(rq->broker->controller, topics, (size_t)ac->count, false, WAIT_MS_MAX,
                              (struct controller_to){.loop = rq->loop, .done = on_created, .arg = ac});
 }

@@ -22,6 +22,12 @@ struct auto_create {
     enum kerr *kerr;
 };
 
+struct config;
+struct controller_new_topic;
+
+/* What a topic of that name is made like: the internal ones with settings of their own.  `name` is lent. */
+void auto_create_describe(struct arena *a, const struct config *cfg, struct str name, struct controller_new_topic *t);
+
 /* Has the controller make the topics with the broker's defaults for partitions and replicas, the internal ones with
  * theirs.  A short while is given to their leaders to be known when `done` is called.  On the request's loop. */
 void auto_create_topics(struct auto_create *ac);

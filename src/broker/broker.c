@@ -67,10 +67,24 @@ static void take_move_rate(struct broker *br, const struct config *cfg)
     replicas_set_move_rate(br->replicas, config_i64(cfg, CFG_REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND));
 }
 
+static struct cleaner_options cleaner_options_of(const struct config *cfg)
+{
+    return (struct cleaner_options){
+        .threads = (unsigned)config_i64(cfg, CFG_LOG_CLEANER_THREADS),
+        .dedupe_bytes = config_i64(cfg, CFG_LOG_CLEANER_DEDUPE_BUFFER_SIZE),
+        .load_factor = config_f64(cfg, CFG_LOG_CLEANER_IO_BUFFER_LOAD_FACTOR),
+        .io_bytes = config_i64(cfg, CFG_LOG_CLEANER_IO_BUFFER_SIZE),
+        .io_bytes_per_second = config_f64(cfg, CFG_LOG_CLEANER_IO_MAX_BYTES_PER_SECOND),
+        .backoff_ms = config_i64(cfg, CFG_LOG_CLEANER_BACKOFF_MS),
+    };
+}
+
 void broker_config_changed(struct broker *br)
 {
     struct config *cfg = config_live_ref(br->config);
+    const struct cleaner_options cleaner = cleaner_options_of(cfg);
     take_limits(br, cfg);
+    replicas_configure_cleaner(br->replicas, &cleaner);
     server_reconfigure(br->server, cfg);
     if (br->replicas) take_move_rate(br, cfg);
     config_unref(cfg);
@@ -122,6 +136,8 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS),
         .start_checkpoint_ms = config_i64(cfg, CFG_LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS),
         .watermark_checkpoint_ms = config_i64(cfg, CFG_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS),
+        .clean = config_bool(cfg, CFG_LOG_CLEANER_ENABLE),
+        .cleaner = cleaner_options_of(cfg),
         .reserve_bytes = config_i64(cfg, CFG_LOG_DIR_RESERVE_BYTES),
         .resume_bytes = config_i64(cfg, CFG_LOG_DIR_RESUME_BYTES),
         .moves_max = !config_is_null(cfg, CFG_NUM_REPLICA_ALTER_LOG_DIRS_THREADS)

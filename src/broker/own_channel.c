@@ -17,8 +17,10 @@ struct own_channel {
     struct broker_run *run;
     void (*first_metadata)(void *arg);
     void *first_metadata_arg;
-    struct list calls; /* sent and not handed over yet, in order */
-    bool busy;         /* one is handed over and not replied to */
+    bool metadata_came;
+    size_t leader_and_isr_out; /* not replied to yet */
+    struct list calls;         /* sent and not handed over yet, in order */
+    bool busy;                 /* one is handed over and not replied to */
 };
 
 /* ---- LeaderAndIsr and StopReplica, in the order in which they are sent */
@@ -36,13 +38,24 @@ struct call {
 
 static void hand_over(struct own_channel *ch);
 
+/* The broker knows the cluster and has taken its roles: now clients can be let in. */
+static void tell_first(struct own_channel *ch)
+{
+    if (!ch->first_metadata || !ch->metadata_came || ch->leader_and_isr_out > 0) return;
+    void (*tell)(void *arg) = ch->first_metadata;
+    ch->first_metadata = NULL;
+    tell(ch->first_metadata_arg);
+}
+
 static void on_applied(void *arg, const struct leader_and_isr_response *response)
 {
     struct call call = *(struct call *)arg;
     mem_free(arg);
     call.ch->busy = false;
+    call.ch->leader_and_isr_out--;
     call.leader_and_isr_reply(call.arg, OK, response);
     hand_over(call.ch);
+    tell_first(call.ch);
 }
 
 static void on_stopped(void *arg, const struct stop_replica_response *response)
@@ -101,6 +114,7 @@ static void send_leader_and_isr(void *arg, int32_t broker_id, const struct leade
     struct call *call = mem_zalloc(1, sizeof *call);
     *call = (struct call){.ch = ch, .leader_and_isr = rq, .leader_and_isr_reply = reply, .arg = reply_arg};
     list_push_back(&ch->calls, &call->node);
+    ch->leader_and_isr_out++;
     dynamic_config_prepare(ch->run->br.dynamic_config, rq, on_prepared, call);
 }
 
@@ -130,10 +144,8 @@ static void reply_update_metadata(struct loop_msg *msg)
     mem_free(CONTAINER_OF(msg, struct update_metadata_call, msg));
     struct own_channel *ch = call.ch;
     call.reply(call.arg, OK, &update_metadata_response_default);
-    if (!ch->first_metadata) return;
-    void (*tell)(void *arg) = ch->first_metadata;
-    ch->first_metadata = NULL;
-    tell(ch->first_metadata_arg);
+    ch->metadata_came = true;
+    tell_first(ch);
 }
 
 static void send_update_metadata(void *arg, int32_t broker_id, const struct update_metadata_request *rq,

@@ -8,7 +8,7 @@
 struct own_channel;
 
 /* Starts the controller, with this broker as the one it speaks to.  `first_metadata` is called once, when the
- * controller is in office and its first UpdateMetadata is applied. */
+ * controller is in office and its first UpdateMetadata and LeaderAndIsr are applied. */
 void own_channel_open(struct own_channel **out, struct broker_run *run, void (*first_metadata)(void *arg), void *arg);
 void own_channel_free(struct own_channel *ch);
 

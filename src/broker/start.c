@@ -1,12 +1,13 @@
 /* start.c: the steps from a bound port to an open door, in order, each begun when the one before is done.
  *
  * Ports are bound and directories locked before (broker.c); clients are let in last, when the broker knows the cluster
- * and every log is open. */
+ * and every log is open, but for those of which a crash left much to be read again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "broker/adopt.h"
 #include "broker/broker_internal.h"
 #include "broker/dynamic_config.h"
 #include "broker/own_channel.h"
@@ -25,7 +26,8 @@ struct start {
     struct broker_run *run;
     size_t step;
     struct arena arena;
-    struct job job;       /* opening the logs */
+    struct job job; /* opening the logs */
+    struct adopt *adopt;
     enum err prepare_err; /* the first of the calls that prepare the store; the last call looks at it */
     const char *prepare_text;
     struct fault job_fault;
@@ -44,6 +46,7 @@ static void step_done(struct start *st);
 static void start_free(struct start *st)
 {
     st->run->start = NULL;
+    adopt_free(st->adopt);
     arena_fini(&st->arena);
     mem_free(st);
 }
@@ -195,6 +198,26 @@ static void load_config(struct start *st)
 
 /* ---- Logs */
 
+static void on_adopt(void *arg, enum err e, const struct fault *f)
+{
+    struct start *st = arg;
+    if (e)
+        step_failed(st, e, f);
+    else
+        step_done(st);
+}
+
+static void look_for_partitions(struct start *st)
+{
+    st->adopt = adopt_new(&st->run->br);
+    adopt_look(st->adopt, on_adopt, st);
+}
+
+static void raise_epochs(struct start *st)
+{
+    adopt_raise_epochs(st->adopt, on_adopt, st);
+}
+
 enum { RECOVERY_THREADS_MAX = 256 };
 
 /* num.recovery.threads.per.data.dir, which the stored configuration may set; but no CPU is left idle. */
@@ -216,6 +239,7 @@ static void load_logs_work(struct job *job)
 static void load_logs_done(struct job *job)
 {
     struct start *st = CONTAINER_OF(job, struct start, job);
+    if (!st->job_err) st->job_err = replicas_open_rest(st->run->br.replicas, &st->job_fault);
     if (st->job_err)
         step_failed(st, st->job_err, &st->job_fault);
     else
@@ -275,7 +299,7 @@ static void on_first_metadata(void *arg)
     step_done(arg);
 }
 
-/* Done when it is in office and has told us of the cluster. */
+/* Done when it is in office, has told us of the cluster, and we have taken our roles. */
 static void start_controller(struct start *st)
 {
     struct broker *br = &st->run->br;
@@ -302,7 +326,9 @@ static const struct step_row steps[] = {
     {"open the coordination store", open_coord},
     {"identify broker and cluster", identify},
     {"read the stored configuration", load_config},
+    {"look for partitions that are not known", look_for_partitions},
     {"open the logs", load_logs},
+    {"compare leader epochs", raise_epochs},
     {"register the broker", register_broker},
     {"start the controller", start_controller},
     {"accept connections", open_doors},

@@ -31,6 +31,57 @@ static const struct command commands[] = {
      "  dump DIR                prints every node of the embedded store in log directory DIR: path, version,\n"
      "                          whether it is ephemeral, data.  Reads only; the broker may run meanwhile.\n",
      cli_coord},
+    {"log", "dump|verify|repair|explain ...", "look into log directories, check and mend them",
+     "  dump [--records] [--deep] [--decode WHAT] [--json] FILE|DIR...\n"
+     "                          prints what files hold, or all files of a directory: batches, indexes, producer\n"
+     "                          snapshots, checkpoints, and the other small files\n"
+     "      --records           also each record with its key, value and headers\n"
+     "      --deep              also each record, but not what is in it\n"
+     "      --decode WHAT       what the records are: offsets (as in __consumer_offsets), transactions (as in\n"
+     "                          __transaction_state) or none; by default the directory's name tells\n"
+     "      --json              one JSON object a line\n"
+     "\n"
+     "  verify [--deep] [--notes] [--json] DIR...\n"
+     "                          reads partitions, or all partitions of a log directory, from end to end and says what\n"
+     "                          is wrong and what to do.  Changes nothing; of a running broker's directory it looks "
+     "at\n"
+     "                          what does not change.  Status 0: sound, 1: not, 2: could not look\n"
+     "      --deep              also decompresses and walks every record\n"
+     "      --notes             also tells of leftovers that the next start removes\n"
+     "\n"
+     "  repair [--dry-run] [--allow-loss] DIR...\n"
+     "                          mends what verify finds: makes indexes, snapshots and checkpoints anew, cuts torn "
+     "ends\n"
+     "                          off and keeps the cut bytes in a file beside them.  Only while no broker runs there.\n"
+     "                          Status 0: sound now, 1: something remains, 2: refused\n"
+     "      --dry-run           only says what would be done\n"
+     "      --allow-loss        cuts the log also where whole records stand behind the damage\n"
+     "\n"
+     "  explain [--partition N] [--dir DIR]... [--properties FILE] [--config KEY=VALUE]... [--json] TOPIC\n"
+     "                          says of each segment why it is still there and when it goes.  Changes nothing; a\n"
+     "                          broker may run meanwhile\n"
+     "      --dir DIR           a log directory; by default those of the configuration\n"
+     "      --properties FILE   the broker's configuration file\n"
+     "      --config KEY=VALUE  a setting of the topic, over what the embedded store says\n",
+     cli_log},
+    {"kafka-dump-log", "--files FILE[,FILE]... [OPTION]...", "`log dump` with the flags and lines of Kafka's tool",
+     "Prints .log, .index, .timeindex, .txnindex and .snapshot files as kafka-dump-log.sh of Kafka 3.9 does.\n"
+     "\n"
+     "  --files FILE[,FILE]...  the files\n"
+     "  --deep-iteration        also each record\n"
+     "  --print-data-log        also keys and values, as text\n"
+     "  --skip-record-metadata  of each record the key and value only\n"
+     "  --offsets-decoder       the records are those of __consumer_offsets\n"
+     "  --transaction-log-decoder\n"
+     "                          the records are those of __transaction_state\n"
+     "  --key-decoder-class, --value-decoder-class [org.apache.kafka.tools.api.StringDecoder]\n"
+     "                          as --print-data-log; other classes cannot be loaded\n"
+     "  --index-sanity-check    of indexes: only the check that is made at a start\n"
+     "  --verify-index-only     of indexes: only what does not agree with the log\n"
+     "  --max-bytes BYTES       reads no more of each .log file\n"
+     "  --max-message-size BYTES\n"
+     "                          the largest batch that an index may lead to (default 5242880)\n",
+     cli_kafka_dump_log},
     {"config-doc", "", "print the table of configuration keys as Markdown",
      "Prints every configuration key with its type, default, bounds and meaning: the page docs/configuration.md.\n",
      cli_config_doc},
@@ -47,8 +98,8 @@ static void print_overview(FILE *out)
 {
     fprintf(out, "usage: barnabas COMMAND ...\n\n");
     for (size_t i = 0; i < ARRAY_COUNT(commands); i++)
-        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "  %-12s %s\n  %-12s %s\n", "help", "show a command's arguments: barnabas help COMMAND", "version",
+        fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "  %-14s %s\n  %-14s %s\n", "help", "show a command's arguments: barnabas help COMMAND", "version",
             "print the version");
 }
 

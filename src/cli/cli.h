@@ -10,6 +10,8 @@ enum { EXIT_USAGE = 2 };
 /* Each gets its own arguments, argv[0] being the command's name. */
 int cli_broker(int argc, char **argv);
 int cli_coord(int argc, char **argv);
+int cli_log(int argc, char **argv);
+int cli_kafka_dump_log(int argc, char **argv);
 int cli_config_doc(int argc, char **argv);
 
 /* "barnabas COMMAND: TEXT" on standard error, with a hint at --help; returns EXIT_USAGE. */

@@ -1,4 +1,4 @@
-/* process.c: limits of the process. */
+/* process.c: limits and surroundings of the process. */
 #include "os/process.h"
 
 #include <errno.h>
@@ -29,4 +29,9 @@ unsigned process_cpu_count(void)
     if (sched_getaffinity(0, sizeof set, &set) == 0) return (unsigned)MAX(CPU_COUNT(&set), 1);
     /* More processors than a cpu_set_t holds. */
     return (unsigned)MAX(sysconf(_SC_NPROCESSORS_ONLN), 1L);
+}
+
+bool process_has_terminal(void)
+{
+    return isatty(STDERR_FILENO) == 1;
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 
@@ -44,4 +45,29 @@ enum err thread_start(pthread_t *out, const char *name, void (*run)(void *arg), 
 void thread_join(pthread_t thread)
 {
     ASSERT(pthread_join(thread, NULL) == 0);
+}
+
+void thread_cond_init(pthread_cond_t *c)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    ASSERT(pthread_cond_init(c, &attr) == 0);
+    pthread_condattr_destroy(&attr);
+}
+
+void thread_cond_wait_for(pthread_cond_t *c, pthread_mutex_t *m, int64_t us)
+{
+    /* Nobody waits longer in one go, and the sum stays in range. */
+    const int64_t us_max = INT64_C(24) * 3600 * 1000 * 1000;
+    us = MIN(MAX(us, 0), us_max);
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += us / 1000000;
+    at.tv_nsec += us % 1000000 * 1000;
+    if (at.tv_nsec >= 1000000000) {
+        at.tv_sec++;
+        at.tv_nsec -= 1000000000;
+    }
+    (void)pthread_cond_timedwait(c, m, &at);
 }

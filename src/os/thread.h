@@ -10,4 +10,9 @@
 MUST_USE enum err thread_start(pthread_t *out, const char *name, void (*run)(void *arg), void *arg, struct fault *f);
 void thread_join(pthread_t thread);
 
+/* A condition for waits with a limit.  End with pthread_cond_destroy(). */
+void thread_cond_init(pthread_cond_t *c);
+/* pthread_cond_wait() for `us` microseconds at most; it may return sooner. */
+void thread_cond_wait_for(pthread_cond_t *c, pthread_mutex_t *m, int64_t us);
+
 #endif

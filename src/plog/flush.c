@@ -6,7 +6,22 @@
  * after writing the entries that are still in memory; then leader-epoch-checkpoint when it changed; then the directory
  * when files were made in it; and only then moves the recovery point.  So after a crash nothing below the recovery
  * point needs to be looked at, but for the segment that holds it, which recovery reads whole.  A close counts the
- * active segment as closed. */
+ * active segment as closed.
+ *
+ * A cleaning (clean_swap.c) puts one new segment, <base>, in the place of a group of closed ones, the first of which
+ * has the same base.  First a flush: no segment below the active one is unsynced.  Then
+ *   1. the new files are written under names that end in .cleaned and synced; sync of the directory, for their names;
+ *   2. they are renamed to .swap; sync of the directory: from here on opening the log finishes the exchange;
+ *   3. the files of the originals are renamed to .deleted; sync of the directory: none of them may come back beside a
+ *      new segment that has its plain name already;
+ *   4. .swap is renamed to the plain name; sync of the directory: a later cleaning's .cleaned file would condemn a
+ *      .swap file, whose originals may be gone by then;
+ *   5. readers get the new segment; the .deleted files are removed after file.delete.delay.ms.
+ * A crash before 2 is complete leaves a .cleaned file: opening removes it and the .swap files at or above it, nothing
+ * has happened.  After it there are only .swap files: opening removes what they replace and renames them.  Steps 2 to 5
+ * wait for the disk without the writer role; what must not come in between (truncation, deletion of segments, moving
+ * the directory) waits for files_release().  If 2 fails, its files are removed again and the directory is synced; if
+ * that fails, or 3 or 4 does, the log counts as failed. */
 #include "plog/plog_internal.h"
 
 #include <string.h>

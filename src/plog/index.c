@@ -48,13 +48,13 @@ static bool entry_is_zero(struct index_entry entry)
 
 /* A killed Kafka leaves the file at its preallocated size: `count` entries of which the last are zero.  Finds how many
  * come before them; a time index of records from 1970 alone would lose its entries, which costs nothing. */
-static enum err count_before_zeros(struct index *ix, uint32_t *count)
+static enum err count_before_zeros(struct file *file, enum index_kind kind, uint32_t *count)
 {
     uint32_t low = 0, high = *count; /* entries below `low` are in use, those from `high` on are zero */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         struct index_entry entry;
-        enum err e = read_entry(ix->file, ix->kind, middle, &entry);
+        enum err e = read_entry(file, kind, middle, &entry);
         if (e) return e;
         if (entry_is_zero(entry))
             high = middle;
@@ -62,6 +62,23 @@ static enum err count_before_zeros(struct index *ix, uint32_t *count)
             low = middle + 1;
     }
     *count = low;
+    return OK;
+}
+
+enum err index_measure(struct file *file, enum index_kind kind, struct index_extent *out)
+{
+    int64_t size, entry = (int64_t)entry_size(kind);
+    enum err e = file_size(file, &size);
+    if (e) return e;
+    if (size > INT32_MAX) return ERR_TOO_BIG;
+    struct index_extent extent = {.used = (uint32_t)(size / entry), .torn_bytes = size % entry};
+    uint32_t whole = extent.used;
+    struct index_entry last = {1, 1};
+    if (whole > 0) e = read_entry(file, kind, whole - 1, &last);
+    if (!e && entry_is_zero(last)) e = count_before_zeros(file, kind, &extent.used);
+    if (e) return e;
+    extent.zeros = whole - extent.used;
+    *out = extent;
     return OK;
 }
 
@@ -77,7 +94,7 @@ static enum err load(struct index *ix)
 
     e = read_entry(ix->file, ix->kind, count - 1, &ix->last);
     if (!e && entry_is_zero(ix->last)) {
-        e = count_before_zeros(ix, &count);
+        e = count_before_zeros(ix->file, ix->kind, &count);
         if (!e && count > 0) e = read_entry(ix->file, ix->kind, count - 1, &ix->last);
     }
     if (e) return e;
@@ -244,5 +261,23 @@ enum err index_truncate(struct index *ix, int64_t offset)
     if (e) return e;
     ix->written = keep;
     if (keep > 0) ix->last = entry;
+    return OK;
+}
+
+enum err index_walk(struct file *file, enum index_kind kind, uint32_t count, index_each_fn each, void *arg)
+{
+    uint8_t block[BLOCK_SIZE];
+    size_t size = entry_size(kind);
+    uint32_t per_block = (uint32_t)(sizeof block / size);
+    for (uint32_t at = 0; at < count;) {
+        uint32_t want = MIN(count - at, per_block);
+        size_t got;
+        enum err e = file_pread(file, block, want * size, (int64_t)(at * size), &got);
+        if (e) return e;
+        for (uint32_t i = 0; i < got / size; i++)
+            if (!each(arg, at + i, entry_decode(kind, block + i * size))) return OK;
+        if (got < want * size) return OK;
+        at += want;
+    }
     return OK;
 }

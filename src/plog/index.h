@@ -78,6 +78,19 @@ MUST_USE enum err index_save(struct index *ix);
 /* Drops entries from relative offset `offset` on (truncation).  index_save() must come first. */
 MUST_USE enum err index_truncate(struct index *ix, int64_t offset);
 
+/* ---- Looking at a file without changing it; any thread */
+
+/* How a file is filled: entries in use, zeros behind them (as a killed Kafka leaves them), bytes behind the last whole
+ * entry. */
+struct index_extent {
+    uint32_t used, zeros;
+    int64_t torn_bytes;
+};
+MUST_USE enum err index_measure(struct file *file, enum index_kind kind, struct index_extent *out);
+/* The first `count` entries (all that are there, if fewer), each with its number, until `each` returns false. */
+typedef bool (*index_each_fn)(void *arg, uint32_t at, struct index_entry entry);
+MUST_USE enum err index_walk(struct file *file, enum index_kind kind, uint32_t count, index_each_fn each, void *arg);
+
 /* ---- Searching */
 
 struct index_view {

@@ -11,14 +11,11 @@
 /* A compressed batch is looked into only when its header says that the record sought is in it. */
 enum { DECOMPRESSED_MAX = 512 * 1024 * 1024 };
 
-/* The first segment whose base offset is >= `from`, with a reference; NULL behind the last. */
-static struct segment *segment_from(struct plog *pl, int64_t from, int64_t *next_base, uint32_t *generation)
+/* The next segment of a walk, with a reference; NULL behind the last. */
+static struct segment *next_segment(struct plog *pl, int64_t *next, uint32_t *generation)
 {
     pthread_mutex_lock(&pl->lock);
-    size_t at = segment_floor(pl, from);
-    if (pl->segments[at]->base_offset < from) at++;
-    struct segment *seg = at < pl->segment_count ? segment_ref(pl->segments[at]) : NULL;
-    if (seg) *next_base = seg->base_offset + 1;
+    struct segment *seg = segment_walk(pl, next);
     *generation = pl->generation;
     pthread_mutex_unlock(&pl->lock);
     return seg;
@@ -142,12 +139,10 @@ enum err plog_find_time(struct plog *pl, int64_t timestamp, int64_t below, int64
 {
     *offset = *found_ms = -1;
     *leader_epoch = -1;
-    pthread_mutex_lock(&pl->lock);
-    int64_t next = pl->segments[segment_floor(pl, plog_start(pl))]->base_offset;
-    pthread_mutex_unlock(&pl->lock);
+    int64_t next = plog_start(pl);
     for (;;) {
         uint32_t generation;
-        struct segment *seg = segment_from(pl, next, &next, &generation);
+        struct segment *seg = next_segment(pl, &next, &generation);
         if (!seg) return OK;
         struct found found;
         enum err e = find_time_in(pl, seg, generation, timestamp, &found);
@@ -169,7 +164,7 @@ static enum err latest_segment(struct plog *pl, struct segment **out, uint32_t *
     uint32_t now;
     *out = NULL;
     *timestamp = SEGMENT_TIME_NONE;
-    for (struct segment *seg; (seg = segment_from(pl, next, &next, &now)) != NULL;) {
+    for (struct segment *seg; (seg = next_segment(pl, &next, &now)) != NULL;) {
         enum err e = learn_max_time(pl, seg, now);
         int64_t largest = timed_of(pl, seg).max_time.timestamp;
         if (!e && largest > *timestamp) {
@@ -224,38 +219,38 @@ static void aborted_list_add(void *arg, const struct aborted_txn *txn)
 static int aborted_compare(const void *a, const void *b)
 {
     const struct aborted_txn *x = a, *y = b;
-    return x->first_offset < y->first_offset ? -1 : x->first_offset > y->first_offset;
+    if (x->first_offset != y->first_offset) return x->first_offset < y->first_offset ? -1 : 1;
+    return x->producer_id < y->producer_id ? -1 : x->producer_id > y->producer_id;
 }
 
-/* The transaction index of the segment after `*next_base`, opened if need be; none: path is NULL. */
-static enum err txns_from(struct plog *pl, int64_t from, bool nowait, struct segment **seg, struct txnindex *txns,
-                          int64_t *next_base)
+/* The transaction index of the next segment of a walk, opened if need be; none: path is NULL. */
+static enum err next_txns(struct plog *pl, int64_t *next, bool nowait, struct segment **seg, struct txnindex *txns)
 {
     pthread_mutex_lock(&pl->lock);
-    size_t at = segment_floor(pl, from);
-    if (pl->segments[at]->base_offset < from) at++;
-    *seg = at < pl->segment_count ? segment_ref(pl->segments[at]) : NULL;
+    *seg = segment_walk(pl, next);
     *txns = *seg ? (*seg)->txns : (struct txnindex){0};
     bool to_open = *seg && (*seg)->txns_there && !txns->path;
-    if (*seg) *next_base = (*seg)->base_offset + 1;
     pthread_mutex_unlock(&pl->lock);
     if (!to_open) return OK;
     if (nowait) return ERR_AGAIN;
 
     enum err e = exclusive_begin(pl);
     if (e) return e;
-    if (!(*seg)->txns.path) {
-        char *path = segment_path(pl->dir, (*seg)->base_offset, SEGMENT_TXNS);
-        e = txnindex_open(txns, pl->fs, path);
-        mem_free(path);
-        pthread_mutex_lock(&pl->lock);
-        if (!e) (*seg)->txns = *txns;
-        pthread_mutex_unlock(&pl->lock);
-    } else {
-        *txns = (*seg)->txns;
-    }
+    e = segment_ensure_txns(pl, *seg);
+    *txns = (*seg)->txns;
     exclusive_end(pl);
     return e;
+}
+
+/* Sorts them as consumers want them; the files have them by last offset.  One may have come twice. */
+static void aborted_list_sort(struct aborted_list *list)
+{
+    if (list->count < 2) return;
+    qsort(list->txns, list->count, sizeof *list->txns, aborted_compare);
+    size_t kept = 1;
+    for (size_t i = 1; i < list->count; i++)
+        if (aborted_compare(&list->txns[i], &list->txns[kept - 1]) != 0) list->txns[kept++] = list->txns[i];
+    list->count = kept;
 }
 
 enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to, bool nowait,
@@ -264,19 +259,16 @@ enum err plog_aborted_txns(struct plog *pl, int64_t from, int64_t to, bool nowai
     struct aborted_list list = {0};
     bool complete = false;
     enum err e = OK;
-    pthread_mutex_lock(&pl->lock);
-    int64_t next = pl->segments[segment_floor(pl, from)]->base_offset;
-    pthread_mutex_unlock(&pl->lock);
+    int64_t next = from;
     while (!e && !complete) {
         struct segment *seg;
         struct txnindex txns;
-        e = txns_from(pl, next, nowait, &seg, &txns, &next);
+        e = next_txns(pl, &next, nowait, &seg, &txns);
         if (!e && seg && txns.path) e = txnindex_find(&txns, from, to, nowait, aborted_list_add, &list, &complete);
         segment_unref(seg);
         if (!seg) break;
     }
-    /* The files have them by last offset. */
-    if (!e && list.count > 1) qsort(list.txns, list.count, sizeof *list.txns, aborted_compare);
+    if (!e) aborted_list_sort(&list);
     for (size_t i = 0; i < list.count && !e; i++) each(arg, &list.txns[i]);
     mem_free(list.txns);
     return e;

@@ -162,7 +162,7 @@ static enum err finish_swaps(struct plog *pl, const struct listing *ls)
     for (size_t i = 0; i < ls->count; i++) {
         const struct listed *file = &ls->files[i];
         if (file->base_offset < from || file->base_offset >= to || !(file->has & HAS_LOG)) continue;
-        enum err e = segment_remove_files(pl->fs, pl->dir, file->base_offset, "");
+        enum err e = segment_remove_data(pl->fs, pl->dir, file->base_offset, ""); /* snapshots hold good */
         if (e) return e;
     }
     for (size_t i = 0; i < ls->count; i++) {
@@ -389,12 +389,15 @@ static struct plog *plog_new(const struct plog_options *opt)
     atomic_init(&pl->start, 0);
     atomic_init(&pl->end, 0);
     atomic_init(&pl->recovery_point, 0);
+    atomic_init(&pl->cleaned, opt->cleaned);
     atomic_init(&pl->txns_ended, false);
     pl->queue_tail = &pl->queue;
     pl->snapshot_offset = -1;
     pl->jitter_state = opt->jitter_seed;
     plog_reconfigure(pl, &opt->config);
     pl->events = opt->events;
+    pl->recovered_bytes = opt->recovered_bytes;
+    pl->cancel = opt->cancel;
     pl->files = opt->files;
     pl->fs = opt->fs;
     pl->clock = opt->clock;
@@ -450,8 +453,8 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
     if (!e) e = open_start(pl, opt->log_start);
     int64_t known = opt->clean ? plog_end(pl) : MIN(opt->recovery_point, plog_end(pl));
     atomic_store_explicit(&pl->recovery_point, known, memory_order_relaxed);
-    /* What recovery found counts as promised from now on: with flush.mode=group it must be on the disk for that. */
-    if (!e && opt->config.flush_group && known < plog_end(pl)) e = plog_flush_segments(pl, FLUSH_ALL);
+    /* What recovery found counts as promised from now on. */
+    if (!e && flush_is_due(pl, plog_end(pl))) e = plog_flush_segments(pl, FLUSH_ALL);
     /* Thousands of idle logs keep no files open; who appends or reads opens what it needs. */
     for (size_t i = 0; i < pl->segment_count && !e; i++) segment_close_files(pl->segments[i]);
     return e;
@@ -472,6 +475,8 @@ enum err plog_open(struct plog **out, const struct plog_options *opt, struct fau
         plog_abandon(pl);
         return e;
     }
+    pl->recovered_bytes = NULL;
+    pl->cancel = NULL;
     *out = pl;
     return OK;
 }

@@ -64,9 +64,12 @@ int64_t plog_recovery_point(const struct plog *pl)
 int64_t plog_safe_end(const struct plog *pl)
 {
     int64_t end = plog_end(pl);
-    if (!atomic_load_explicit(&pl->flush_group, memory_order_relaxed)) return end;
-    int64_t durable = plog_recovery_point(pl);
-    return MIN(durable, end);
+    return flush_is_due(pl, end) ? plog_recovery_point(pl) : end;
+}
+
+int64_t plog_cleaned(const struct plog *pl)
+{
+    return atomic_load_explicit(&pl->cleaned, memory_order_acquire);
 }
 
 struct uuid plog_topic_id(const struct plog *pl)
@@ -105,12 +108,11 @@ void plog_reconfigure(struct plog *pl, const struct plog_config *config)
 {
     pthread_mutex_lock(&pl->lock);
     pl->config = *config;
-    int64_t messages = config->flush_messages, ms = config->flush_ms;
+    int64_t messages = config->flush_group ? 1 : config->flush_messages, ms = config->flush_ms;
     atomic_store_explicit(&pl->flush_messages, messages < 0 ? INT64_MAX : messages, memory_order_relaxed);
     atomic_store_explicit(&pl->flush_ms, ms < 0 ? INT64_MAX : ms, memory_order_relaxed);
-    atomic_store_explicit(&pl->flush_group, config->flush_group, memory_order_relaxed);
-    /* What was acknowledged without a flush is to be seen by consumers soon, though it counts from now on only then. */
-    bool behind = config->flush_group && plog_recovery_point(pl) < plog_end(pl);
+    /* What was acknowledged without a flush is not to wait for the next append to be shown. */
+    bool behind = flush_is_due(pl, plog_end(pl));
     pthread_mutex_unlock(&pl->lock);
     if (behind) plog_request_flush(pl);
 }
@@ -156,6 +158,14 @@ size_t segment_floor(const struct plog *pl, int64_t offset)
             high = middle;
     }
     return low ? low - 1 : 0;
+}
+
+struct segment *segment_walk(const struct plog *pl, int64_t *next)
+{
+    if (*next == SEGMENT_WALK_END) return NULL;
+    size_t at = segment_floor(pl, *next);
+    *next = at + 1 < pl->segment_count ? pl->segments[at + 1]->base_offset : SEGMENT_WALK_END;
+    return segment_ref(pl->segments[at]);
 }
 
 int64_t segment_end(const struct plog *pl, size_t at)
@@ -454,11 +464,9 @@ static void after_publish(struct plog *pl, bool write_epochs)
  * Under the lock. */
 static void group_mark_flushes(struct group *g, struct plog *pl)
 {
-    int64_t durable = plog_recovery_point(pl);
-    int64_t limit = pl->config.flush_group ? 1 : atomic_load_explicit(&pl->flush_messages, memory_order_relaxed);
     for (struct append *a = g->first; a; a = a->next) {
         bool is_there = a->kerr == KERR_NONE || a->kerr == KERR_DUPLICATE_SEQUENCE_NUMBER;
-        a->must_flush = is_there && a->last_offset >= durable && a->last_offset + 1 - durable >= limit;
+        a->must_flush = is_there && flush_is_due(pl, a->last_offset + 1);
         pl->flush_wanted |= a->must_flush;
     }
 }
@@ -575,11 +583,46 @@ void exclusive_end(struct plog *pl)
     role_release(pl);
 }
 
+enum err exclusive_begin_alone(struct plog *pl)
+{
+    for (;;) {
+        enum err e = exclusive_begin(pl);
+        if (e) return e;
+        pthread_mutex_lock(&pl->lock);
+        bool claimed = pl->claimed;
+        pthread_mutex_unlock(&pl->lock);
+        if (!claimed) return OK; /* a claim is made with the role */
+        exclusive_end(pl);
+        pthread_mutex_lock(&pl->lock);
+        while (pl->claimed) pthread_cond_wait(&pl->role_free, &pl->lock);
+        pthread_mutex_unlock(&pl->lock);
+    }
+}
+
+enum err files_claim(struct plog *pl)
+{
+    enum err e = exclusive_begin_alone(pl);
+    if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    pl->claimed = true;
+    role_release(pl);
+    return OK;
+}
+
+void files_release(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    ASSERT(pl->claimed);
+    pl->claimed = false;
+    pthread_cond_broadcast(&pl->role_free);
+    pthread_mutex_unlock(&pl->lock);
+}
+
 void exclusive_last(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
     pl->role_wanted++;
-    while (pl->writing || pl->callers > 0) pthread_cond_wait(&pl->role_free, &pl->lock);
+    while (pl->writing || pl->claimed || pl->callers > 0) pthread_cond_wait(&pl->role_free, &pl->lock);
     ASSERT(!pl->queue);
     pthread_mutex_unlock(&pl->lock);
 }
@@ -621,7 +664,7 @@ void plog_resume(struct plog *pl)
 
 enum err plog_retire(struct plog *pl, const char *to)
 {
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     e = fs_rename(pl->fs, pl->dir, to);
     if (e && e != ERR_NOT_FOUND) { /* it is where it was, and may be retired again */

@@ -10,6 +10,7 @@
 #ifndef PLOG_PLOG_H
 #define PLOG_PLOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,8 @@ struct plog_config {
     int64_t index_interval_bytes;
     int64_t retention_ms, retention_bytes;
     bool cleanup_delete, cleanup_compact;
+    double min_cleanable_dirty_ratio; /* what cleaning goes by: see clean.h */
+    int64_t min_compaction_lag_ms, max_compaction_lag_ms, delete_retention_ms;
     bool log_append_time; /* message.timestamp.type */
     int64_t flush_messages, flush_ms;
     bool flush_group;             /* flush.mode=group: an append is acknowledged only when it is on the disk */
@@ -76,10 +79,15 @@ struct plog_options {
     const char *dir;        /* <log dir>/<topic>-<partition>; made when missing */
     int64_t recovery_point; /* everything below is known to be on disk (recovery-point-offset-checkpoint) */
     int64_t log_start;      /* from log-start-offset-checkpoint; 0 when not there */
+    int64_t cleaned;        /* from cleaner-offset-checkpoint; -1 when not there */
     bool clean;             /* the directory was shut down cleanly: no scan */
     struct uuid topic_id;   /* written to partition.metadata when made; zero: take the file's */
     struct plog_config config;
     struct plog_events events;
+    /* For recovery, which can be long; both may be NULL, and are lent until plog_open() returns.  Raised by the bytes
+     * that have been read; true: give up with ERR_CLOSED, the log stays to be recovered another time. */
+    _Atomic int64_t *recovered_bytes;
+    const _Atomic bool *cancel;
     struct plog_files *files; /* lent; NULL: no limit */
 };
 
@@ -125,9 +133,11 @@ int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
 /* First offset not known to be on disk.  No lock. */
 int64_t plog_recovery_point(const struct plog *pl);
-/* Up to where this replica may promise what it holds: the end, or with flush.mode=group what is on the disk.  No lock.
- */
+/* Up to where this replica may promise what it holds: the end, or what is on the disk while flush.messages or
+ * flush.mode=group ask for a flush of what lies above.  No lock. */
 int64_t plog_safe_end(const struct plog *pl);
+/* Where the last cleaning ended (clean.h): cleaner-offset-checkpoint; -1: it was never cleaned.  No lock. */
+int64_t plog_cleaned(const struct plog *pl);
 /* First offset of the earliest transaction still open (or whose marker is not replicated), or the end.  Last stable
  * offset = min(this, high watermark). */
 int64_t plog_first_unstable(struct plog *pl);
@@ -250,7 +260,7 @@ void plog_close_unused(struct plog *pl, enum plog_close_what what, uint32_t turn
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The
- * recovery point may go down with it: checkpoint it before anything is appended. */
+ * recovery point and plog_cleaned() may go down with it: checkpoint them before anything is appended. */
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.
@@ -260,6 +270,7 @@ MUST_USE enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, in
 /* Producers with state here, for DescribeProducers. */
 struct producer_view {
     int64_t producer_id, last_timestamp_ms, txn_start_offset; /* -1: no open transaction */
+    int64_t last_offset;                                      /* of its last batch; -1: none in its epoch */
     int32_t last_sequence, coordinator_epoch;
     int16_t producer_epoch;
 };

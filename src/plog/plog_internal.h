@@ -47,13 +47,14 @@ struct plog {
     bool parent_unsynced; /* the directory itself is new */
     bool closing;         /* the last flush: the active segment counts as closed, the snapshot at the end goes too */
     bool retired;         /* plog_retire(): another log may have the directory's name */
+    bool claimed;         /* files_claim(): segments' files are being made or changed without the role */
     enum err failed;      /* the directory failed: nothing is written any more */
 
     /* Also read without the lock; written under it. */
-    _Atomic int64_t start, end, recovery_point;
-    _Atomic int64_t last_flush_ms, flush_messages, flush_ms; /* the latter two INT64_MAX: never */
-    _Atomic bool txns_ended;                                 /* producers_replicated() has something to do */
-    _Atomic bool flush_group;
+    _Atomic int64_t start, end, recovery_point, cleaned;
+    _Atomic int64_t last_flush_ms, flush_messages,
+        flush_ms;            /* the latter two INT64_MAX: never; 1 is flush.mode=group */
+    _Atomic bool txns_ended; /* producers_replicated() has something to do */
 
     /* One flush at a time, on workers: of two syncs of one file at once the kernel tells only one that it failed. Comes
      * before the writer role and `lock`. */
@@ -74,9 +75,12 @@ struct plog {
     uint32_t epochs_written, epochs_synced;
     uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
     uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
+    uint32_t layout;                   /* grows when positions change, also by cleaning: no hint outlives it */
     uint32_t hint_next;
     struct hint hints[HINT_COUNT];
 
+    _Atomic int64_t *recovered_bytes; /* these two while it is opened */
+    const _Atomic bool *cancel;
     struct plog_config config;
     struct plog_events events;
     struct plog_files *files;
@@ -91,6 +95,13 @@ static inline struct segment *active_segment(const struct plog *pl)
     return pl->segments[pl->segment_count - 1];
 }
 
+/* So much lies above the recovery point that the last of it may be promised only when it is on the disk. */
+static inline bool flush_is_due(const struct plog *pl, int64_t end)
+{
+    int64_t durable = atomic_load_explicit(&pl->recovery_point, memory_order_acquire);
+    return end > durable && end - durable >= atomic_load_explicit(&pl->flush_messages, memory_order_relaxed);
+}
+
 /* A closed segment waits to be flushed.  With the writer role. */
 static inline bool has_closed_unsynced(const struct plog *pl)
 {
@@ -99,6 +110,10 @@ static inline bool has_closed_unsynced(const struct plog *pl)
 
 /* Index of the segment with the largest base offset <= offset; 0 when there is none.  Under the lock. */
 size_t segment_floor(const struct plog *pl, int64_t offset);
+/* The segment that holds offset *next, with a reference, and where the one after it begins; NULL behind the last.
+ * Segments that are merged between two steps are not passed over, but part of them may come twice.  Under the lock. */
+#define SEGMENT_WALK_END INT64_MAX
+struct segment *segment_walk(const struct plog *pl, int64_t *next);
 /* First offset after the segment.  Under the lock. */
 int64_t segment_end(const struct plog *pl, size_t at);
 
@@ -106,6 +121,12 @@ int64_t segment_end(const struct plog *pl, size_t at);
  * retired, and its paths are not to be used any more. */
 MUST_USE enum err exclusive_begin(struct plog *pl);
 void exclusive_end(struct plog *pl);
+/* The same for who cuts, drops or moves files: waits for files_release() too. */
+MUST_USE enum err exclusive_begin_alone(struct plog *pl);
+/* Worker, without the role.  Until files_release() the caller alone makes, renames and removes segments' files;
+ * appends, reads and flushes go on.  ERR_CLOSED: the log is retired. */
+MUST_USE enum err files_claim(struct plog *pl);
+void files_release(struct plog *pl);
 /* Waits for the last appender to be out of the log: it can be freed. */
 void exclusive_last(struct plog *pl);
 
@@ -147,6 +168,11 @@ MUST_USE enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t 
 /* The same at the log's end, where nothing is in flight. */
 MUST_USE enum err plog_roll_at_end(struct plog *pl);
 void plog_add_segment(struct plog *pl, struct segment *seg);
+/* Remembers to remove the segment's files, which have the suffix .deleted, after file.delete.delay.ms.  Under the lock.
+ */
+void plog_doom_segment(struct plog *pl, int64_t base_offset, int64_t now_ms);
+/* Opens the segment's transaction index, if it has one. */
+MUST_USE enum err segment_ensure_txns(struct plog *pl, struct segment *seg);
 /* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
 MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
 /* Writes the epochs to leader-epoch-checkpoint unless it has them already, without a sync. */
@@ -176,7 +202,10 @@ MUST_USE enum err plog_load_producers(struct plog *pl, struct producers *ps, int
 struct producers *producers_new(void);
 void producers_free(struct producers *ps);
 
+/* The end was cut, or the log retired: what was looked up before is void. */
 void hints_clear(struct plog *pl);
+/* Positions have changed, but not what stands in the log. */
+void hints_forget(struct plog *pl);
 
 #define LOG_MODULE "plog"
 

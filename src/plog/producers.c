@@ -412,6 +412,7 @@ void producers_each(struct producers *ps, void (*each)(void *arg, const struct p
                       .producer_id = p->id,
                       .last_timestamp_ms = p->state.last_timestamp,
                       .txn_start_offset = p->state.txn_first_offset,
+                      .last_offset = last ? last->last_offset : NO_OFFSET,
                       .last_sequence = last ? last->last_sequence : NO_SEQUENCE,
                       .coordinator_epoch = p->state.coordinator_epoch,
                       .producer_epoch = p->state.epoch,
@@ -433,9 +434,6 @@ enum {
     ENTRY_AT_TXN_FIRST_OFFSET = 38,
     ENTRY_SIZE = 46
 };
-/* Eleven million producers: more than the memory of their state would allow. */
-static const size_t SNAPSHOT_SIZE_MAX = (size_t)512 << 20;
-
 static void entry_encode(uint8_t *e, const struct producer *p)
 {
     const struct producer_batch *last = last_batch(p);
@@ -484,28 +482,37 @@ enum err producers_snapshot_write(struct fs *fs, const char *dir, int64_t offset
     return e;
 }
 
-static enum err entry_decode(struct producers *ps, const uint8_t *e, int64_t now_ms, int64_t expiration_ms)
+static struct producer_entry entry_decode(const uint8_t *e)
 {
-    int64_t id = (int64_t)get_be64(e + ENTRY_AT_ID);
-    struct producer_state s = {
-        .last_timestamp = (int64_t)get_be64(e + ENTRY_AT_TIMESTAMP),
-        .txn_first_offset = (int64_t)get_be64(e + ENTRY_AT_TXN_FIRST_OFFSET),
+    struct producer_entry entry = {
+        .producer_id = (int64_t)get_be64(e + ENTRY_AT_ID),
+        .producer_epoch = (int16_t)get_be16(e + ENTRY_AT_EPOCH),
+        .last_sequence = (int32_t)get_be32(e + ENTRY_AT_LAST_SEQUENCE),
+        .last_offset = (int64_t)get_be64(e + ENTRY_AT_LAST_OFFSET),
+        .offset_delta = (int32_t)get_be32(e + ENTRY_AT_OFFSET_DELTA),
+        .timestamp = (int64_t)get_be64(e + ENTRY_AT_TIMESTAMP),
         .coordinator_epoch = (int32_t)get_be32(e + ENTRY_AT_COORDINATOR_EPOCH),
-        .epoch = (int16_t)get_be16(e + ENTRY_AT_EPOCH),
+        .txn_first_offset = (int64_t)get_be64(e + ENTRY_AT_TXN_FIRST_OFFSET),
+    };
+    if (entry.txn_first_offset < 0) entry.txn_first_offset = NO_OFFSET;
+    return entry;
+}
+
+static enum err entry_take(struct producers *ps, const struct producer_entry *e, int64_t now_ms, int64_t expiration_ms)
+{
+    struct producer_state s = {
+        .last_timestamp = e->timestamp,
+        .txn_first_offset = e->txn_first_offset,
+        .coordinator_epoch = e->coordinator_epoch,
+        .epoch = e->producer_epoch,
         .known = true,
     };
-    struct producer_batch last = {
-        .last_sequence = (int32_t)get_be32(e + ENTRY_AT_LAST_SEQUENCE),
-        .offset_delta = (int32_t)get_be32(e + ENTRY_AT_OFFSET_DELTA),
-        .last_offset = (int64_t)get_be64(e + ENTRY_AT_LAST_OFFSET),
-        .timestamp = s.last_timestamp,
-    };
-    if (s.txn_first_offset < 0) s.txn_first_offset = NO_OFFSET;
-    if (id < 0 || find(ps, id) || last.offset_delta < 0 || last.last_sequence < NO_SEQUENCE) return ERR_CORRUPT;
+    if (e->producer_id < 0 || find(ps, e->producer_id) || e->offset_delta < 0 || e->last_sequence < NO_SEQUENCE)
+        return ERR_CORRUPT;
     if (expired(&s, now_ms, expiration_ms)) return OK;
-    struct producer *p = add(ps, id);
-    if (last.last_offset >= 0) {
-        p->batches[0] = last;
+    struct producer *p = add(ps, e->producer_id);
+    if (e->last_offset >= 0) {
+        p->batches[0] = (struct producer_batch){e->last_sequence, e->offset_delta, e->last_offset, e->timestamp};
         s.batch_count = 1;
     }
     p->state = s;
@@ -513,22 +520,38 @@ static enum err entry_decode(struct producers *ps, const uint8_t *e, int64_t now
     return OK;
 }
 
-enum err producers_snapshot_decode(struct producers *ps, const uint8_t *data, size_t size, int64_t now_ms,
-                                   int64_t expiration_ms)
+static enum err snapshot_check(const uint8_t *data, size_t size)
 {
-    producers_clear(ps);
-    if (size < SNAPSHOT_AT_ENTRIES || size > SNAPSHOT_SIZE_MAX) return ERR_CORRUPT;
+    if (size < SNAPSHOT_AT_ENTRIES || size > PRODUCERS_SNAPSHOT_SIZE_MAX) return ERR_CORRUPT;
     if (get_be16(data) != SNAPSHOT_VERSION) return ERR_CORRUPT;
     if (get_be32(data + SNAPSHOT_AT_CRC) != crc32c(data + SNAPSHOT_AT_COUNT, size - SNAPSHOT_AT_COUNT))
         return ERR_CORRUPT;
     if ((uint64_t)get_be32(data + SNAPSHOT_AT_COUNT) * ENTRY_SIZE != size - SNAPSHOT_AT_ENTRIES) return ERR_CORRUPT;
-    for (size_t at = SNAPSHOT_AT_ENTRIES; at < size; at += ENTRY_SIZE) {
-        enum err e = entry_decode(ps, data + at, now_ms, expiration_ms);
-        if (!e) continue;
-        producers_clear(ps);
-        return e;
-    }
     return OK;
+}
+
+enum err producers_snapshot_each(const uint8_t *data, size_t size,
+                                 void (*each)(void *arg, const struct producer_entry *entry, size_t pos), void *arg)
+{
+    enum err e = snapshot_check(data, size);
+    for (size_t at = SNAPSHOT_AT_ENTRIES; at < size && !e; at += ENTRY_SIZE) {
+        struct producer_entry entry = entry_decode(data + at);
+        each(arg, &entry, at);
+    }
+    return e;
+}
+
+enum err producers_snapshot_decode(struct producers *ps, const uint8_t *data, size_t size, int64_t now_ms,
+                                   int64_t expiration_ms)
+{
+    producers_clear(ps);
+    enum err e = snapshot_check(data, size);
+    for (size_t at = SNAPSHOT_AT_ENTRIES; at < size && !e; at += ENTRY_SIZE) {
+        struct producer_entry entry = entry_decode(data + at);
+        e = entry_take(ps, &entry, now_ms, expiration_ms);
+    }
+    if (e) producers_clear(ps);
+    return e;
 }
 
 enum err producers_snapshot_read(struct producers *ps, struct fs *fs, const char *dir, int64_t offset, int64_t now_ms,
@@ -537,7 +560,7 @@ enum err producers_snapshot_read(struct producers *ps, struct fs *fs, const char
     char *path = snapshot_path(dir, offset), *data = NULL;
     size_t size;
     producers_clear(ps);
-    enum err e = fs_read_whole(fs, path, SNAPSHOT_SIZE_MAX, &data, &size);
+    enum err e = fs_read_whole(fs, path, PRODUCERS_SNAPSHOT_SIZE_MAX, &data, &size);
     if (!e) e = producers_snapshot_decode(ps, (const uint8_t *)data, size, now_ms, expiration_ms);
     if (e == ERR_TOO_BIG) e = ERR_CORRUPT;
     mem_free(data);

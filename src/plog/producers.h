@@ -87,6 +87,18 @@ void producers_each(struct producers *ps, void (*each)(void *arg, const struct p
 /* The file's content as of `offset` (published end <= offset <= queued end), to be freed with mem_free(): encoded under
  * the lock, written outside of it. */
 void producers_snapshot_encode(struct producers *ps, int64_t offset, uint8_t **out, size_t *size);
+/* What a file says of one producer: the last batch and, -1 for none, where its open transaction began. */
+struct producer_entry {
+    int64_t producer_id, last_offset, timestamp, txn_first_offset;
+    int32_t last_sequence, offset_delta, coordinator_epoch;
+    int16_t producer_epoch;
+};
+/* Every entry of a snapshot as it stands there, with its position.  ERR_CORRUPT (CRC, version, length): none. */
+MUST_USE enum err producers_snapshot_each(const uint8_t *data, size_t size,
+                                          void (*each)(void *arg, const struct producer_entry *entry, size_t pos),
+                                          void *arg);
+/* The longest snapshot that is read. */
+enum { PRODUCERS_SNAPSHOT_SIZE_MAX = 512 << 20 };
 /* Writes it, atomically, as <dir>/<20 digits of offset>.snapshot. */
 MUST_USE enum err producers_snapshot_write(struct fs *fs, const char *dir, int64_t offset, const uint8_t *data,
                                            size_t size);

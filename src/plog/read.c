@@ -12,9 +12,15 @@
 
 /* ---- Hints, under the lock */
 
-void hints_clear(struct plog *pl)
+void hints_forget(struct plog *pl)
 {
     for (size_t i = 0; i < HINT_COUNT; i++) pl->hints[i].offset = -1;
+    pl->layout++;
+}
+
+void hints_clear(struct plog *pl)
+{
+    hints_forget(pl);
     pl->generation++;
 }
 
@@ -25,12 +31,12 @@ static const struct hint *hint_find(const struct plog *pl, int64_t offset, int64
     return NULL;
 }
 
-static void hint_remember(struct plog *pl, struct hint hint, uint32_t generation)
+static void hint_remember(struct plog *pl, struct hint hint, uint32_t layout)
 {
     pthread_mutex_lock(&pl->lock);
     /* Neighbouring offsets of several readers spread over the slots. */
     size_t slot = HINTS_APPENDED + (size_t)(((uint64_t)hint.offset * UINT64_C(0x9e3779b97f4a7c15)) >> 61);
-    if (pl->generation == generation) pl->hints[slot] = hint;
+    if (pl->layout == layout) pl->hints[slot] = hint;
     pthread_mutex_unlock(&pl->lock);
 }
 _Static_assert(HINTS_READ == 8, "a slot is the top three bits of a hash");
@@ -44,7 +50,7 @@ struct view {
     int64_t size; /* published bytes */
     int64_t end;  /* first offset behind it */
     bool is_last;
-    uint32_t generation;
+    uint32_t generation, layout;
     bool start_hinted, limit_hinted, limit_remembered, tail_hit;
     struct hint start, limit;
     struct index_entry tail; /* the entry for the start, from memory */
@@ -63,6 +69,7 @@ static void view_take(struct view *v, struct plog *pl, size_t at, int64_t offset
     v->end = segment_end(pl, at);
     v->is_last = at + 1 == pl->segment_count;
     v->generation = pl->generation;
+    v->layout = pl->layout;
     const struct hint *start = hint_find(pl, offset, seg->base_offset), *end = hint_find(pl, limit, seg->base_offset);
     v->start_hinted = start != NULL;
     if (start) v->start = *start;
@@ -185,7 +192,7 @@ static void remember_cut(const struct view *v, struct plog *pl, int64_t cut, boo
     enum err e = scan_header(&sc, &b);
     scan_fini(&sc);
     if (e) return; /* not in the page cache, or nothing there: it will be looked up */
-    hint_remember(pl, (struct hint){b.base_offset, v->seg->base_offset, (int32_t)cut, b.size}, v->generation);
+    hint_remember(pl, (struct hint){b.base_offset, v->seg->base_offset, (int32_t)cut, b.size}, v->layout);
 }
 
 static enum err view_slice(struct view *v, struct plog *pl, int64_t offset, int64_t limit, size_t bytes_max,
@@ -211,7 +218,7 @@ static enum err view_slice(struct view *v, struct plog *pl, int64_t offset, int6
         if (e) return e;
         if (at_boundary && cut < v->size) remember_cut(v, pl, cut, nowait);
     } else if (!v->limit_remembered && (v->is_last || !to_end)) {
-        hint_remember(pl, (struct hint){limit, v->seg->base_offset, (int32_t)cut, 0}, v->generation);
+        hint_remember(pl, (struct hint){limit, v->seg->base_offset, (int32_t)cut, 0}, v->layout);
     }
     if (cut <= at.pos) return OK;
     ASSERT(cut <= v->size);

@@ -250,6 +250,12 @@ static enum err take_batch(struct plog *pl, struct segment *seg, const struct ba
     return e;
 }
 
+static enum err keep_going(const struct plog *pl, const struct batch_info *b)
+{
+    if (pl->recovered_bytes) atomic_fetch_add_explicit(pl->recovered_bytes, b->size, memory_order_relaxed);
+    return pl->cancel && atomic_load_explicit(pl->cancel, memory_order_relaxed) ? ERR_CLOSED : OK;
+}
+
 /* Reads a segment from its first byte.  *next: expected offset before and after; *cut: bytes that had to go. */
 static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *next, int64_t *cut, struct fault *f)
 {
@@ -265,6 +271,7 @@ static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *n
             e = ERR_CORRUPT;
         else
             e = take_batch(pl, seg, &b, data, valid);
+        if (!e) e = keep_going(pl, &b);
         if (e) break;
         valid = sc.pos;
         *next = batch_last_offset(&b) + 1;

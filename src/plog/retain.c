@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "plog/retention.h"
 
 /* ---- Deleting */
 
@@ -36,44 +37,48 @@ static void upkeep_again_at(struct upkeep *u, int64_t ms, int64_t after_ms)
     u->next_ms = MIN(u->next_ms, at);
 }
 
-/* A last segment without data is never deleted, and nothing at or above `below`. */
-static bool deletable(const struct upkeep *u, const struct plog *pl, size_t at)
+/* The segment that is being judged. */
+struct judged {
+    struct plog *pl;
+    struct segment *seg;
+};
+
+static enum err judged_newest(void *arg, int64_t *newest_ms)
 {
-    if (at >= pl->segment_count || segment_end(pl, at) > u->below) return false;
-    return at + 1 < pl->segment_count || pl->segments[at]->size > 0;
+    struct judged *j = arg;
+    return largest_timestamp(j->pl, j->seg, newest_ms);
 }
 
-static size_t count_below_start(const struct upkeep *u, const struct plog *pl)
-{
-    size_t n = 0;
-    while (n + 1 < pl->segment_count && deletable(u, pl, n) && segment_end(pl, n) <= plog_start(pl)) n++;
-    return n;
-}
+/* How many of the oldest segments go for each of the reasons, which come in this order. */
+struct going {
+    size_t start, size, time;
+};
 
-static size_t count_over_size(const struct upkeep *u, const struct plog *pl)
+static enum err count_going(struct upkeep *u, struct plog *pl, struct going *out)
 {
-    size_t n = 0;
-    if (!u->config.cleanup_delete || u->config.retention_bytes < 0) return 0;
-    int64_t excess = pl->size - u->config.retention_bytes;
-    while (deletable(u, pl, n) && excess - pl->segments[n]->size >= 0) excess -= pl->segments[n++]->size;
-    return n;
-}
-
-static enum err count_expired(struct upkeep *u, struct plog *pl, size_t *count)
-{
-    *count = 0;
-    int64_t keep_ms = u->config.retention_ms;
-    if (!u->config.cleanup_delete || keep_ms < 0) return OK;
-    for (size_t n = 0; n < pl->segment_count; n++) {
-        int64_t newest;
-        enum err e = largest_timestamp(pl, pl->segments[n], &newest);
+    const struct retention_rules rules = {
+        .cleanup_delete = u->config.cleanup_delete,
+        .retention_ms = u->config.retention_ms,
+        .retention_bytes = u->config.retention_bytes,
+        .now_ms = u->now_ms,
+        .below = u->below,
+        .log_start = plog_start(pl),
+    };
+    struct retention r;
+    struct retention_opinion o = {.verdict = RETENTION_GO_START};
+    retention_begin(&r, &rules, pl->size);
+    *out = (struct going){0};
+    for (size_t n = 0; n < pl->segment_count && retention_goes(o.verdict); n++) {
+        struct judged j = {pl, pl->segments[n]};
+        const struct retention_segment seg = {
+            .end = segment_end(pl, n), .size = pl->segments[n]->size, .last = n + 1 == pl->segment_count};
+        enum err e = retention_next(&r, &seg, judged_newest, &j, &o);
         if (e) return e;
-        if (u->now_ms - newest <= keep_ms) {
-            if (pl->segments[n]->size > 0) upkeep_again_at(u, newest, keep_ms + 1);
-            return OK;
-        }
-        if (!deletable(u, pl, n)) return OK;
-        *count = n + 1;
+        out->start += o.verdict == RETENTION_GO_START;
+        out->size += o.verdict == RETENTION_GO_SIZE;
+        out->time += o.verdict == RETENTION_GO_TIME;
+        /* One that is due already waits for something else. */
+        if (!retention_goes(o.verdict) && o.due_ms > u->now_ms && seg.size > 0) upkeep_again_at(u, o.due_ms, 0);
     }
     return OK;
 }
@@ -101,11 +106,11 @@ static enum err delete_oldest(const struct upkeep *u, struct plog *pl, size_t co
 
 static enum err delete_segments(struct upkeep *u, struct plog *pl)
 {
-    enum err e = delete_oldest(u, pl, count_below_start(u, pl), "below_log_start");
-    if (!e) e = delete_oldest(u, pl, count_over_size(u, pl), "retention_bytes");
-    size_t expired = 0;
-    if (!e) e = count_expired(u, pl, &expired);
-    if (!e) e = delete_oldest(u, pl, expired, "retention_ms");
+    struct going going;
+    enum err e = count_going(u, pl, &going);
+    if (!e) e = delete_oldest(u, pl, going.start, "below_log_start");
+    if (!e) e = delete_oldest(u, pl, going.size, "retention_bytes");
+    if (!e) e = delete_oldest(u, pl, going.time, "retention_ms");
     return e;
 }
 
@@ -150,7 +155,7 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
 {
     struct upkeep u = {.now_ms = now_ms, .below = below, .next_ms = INT64_MAX};
     *next_ms = INT64_MAX;
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
     enum err failed = pl->failed;

@@ -17,6 +17,7 @@ void scan_init(struct scan *sc, struct file *file, int64_t pos, int64_t end, boo
     sc->pos = pos;
     sc->end = end;
     sc->nowait = nowait;
+    sc->read_ahead = READ_AHEAD;
     sc->batches = NULL;
     sc->batches_cap = sc->batches_size = sc->window_size = 0;
     sc->batches_pos = sc->window_pos = 0;
@@ -45,7 +46,7 @@ static size_t held(int64_t pos, int64_t from, size_t size)
 static enum err scan_fill(struct scan *sc, size_t size)
 {
     if (held(sc->pos, sc->batches_pos, sc->batches_size) >= size) return OK;
-    size_t want = (size_t)MIN(sc->end - sc->pos, (int64_t)MAX(size, (size_t)READ_AHEAD)), got;
+    size_t want = (size_t)MIN(sc->end - sc->pos, (int64_t)MAX(size, sc->read_ahead)), got;
     if (sc->batches_cap < want) {
         mem_free(sc->batches);
         sc->batches = mem_alloc(want);

@@ -15,7 +15,8 @@ struct scan {
     struct file *file; /* lent */
     int64_t pos, end;  /* of the next batch; of the bytes that count */
     bool nowait;
-    uint8_t *batches; /* whole batches read ahead, [batches_pos, + batches_size) of the file */
+    size_t read_ahead; /* bytes of whole batches that are read at once; scan_init() sets it */
+    uint8_t *batches;  /* whole batches read ahead, [batches_pos, + batches_size) of the file */
     size_t batches_cap, batches_size;
     int64_t batches_pos;
     int64_t window_pos; /* the same for headers, without the heap */

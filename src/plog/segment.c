@@ -11,6 +11,7 @@ enum { NAME_DIGITS = 20 };
 
 static const char *const segment_suffixes[] = {SEGMENT_LOG, SEGMENT_OFFSETS, SEGMENT_TIMES, SEGMENT_TXNS,
                                                SEGMENT_SNAPSHOT};
+enum { SUFFIXES_OF_DATA = ARRAY_COUNT(segment_suffixes) - 1 };
 
 struct segment *segment_new(int64_t base_offset)
 {
@@ -183,9 +184,11 @@ enum err segment_rebuild_indexes(struct segment *seg, struct fs *fs, const char 
     return e;
 }
 
-enum err segment_rename_files(struct fs *fs, const char *dir, int64_t base_offset, const char *from, const char *to)
+/* The first `count` kinds of files. */
+static enum err rename_files(struct fs *fs, const char *dir, int64_t base_offset, const char *from, const char *to,
+                             size_t count)
 {
-    for (size_t i = 0; i < ARRAY_COUNT(segment_suffixes); i++) {
+    for (size_t i = 0; i < count; i++) {
         char *base = segment_path(dir, base_offset, segment_suffixes[i]);
         char *old = mem_printf("%s%s", base, from), *new = mem_printf("%s%s", base, to);
         enum err e = fs_rename(fs, old, new);
@@ -197,9 +200,9 @@ enum err segment_rename_files(struct fs *fs, const char *dir, int64_t base_offse
     return OK;
 }
 
-enum err segment_remove_files(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix)
+static enum err remove_files(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix, size_t count)
 {
-    for (size_t i = 0; i < ARRAY_COUNT(segment_suffixes); i++) {
+    for (size_t i = 0; i < count; i++) {
         char *base = segment_path(dir, base_offset, segment_suffixes[i]);
         char *path = mem_printf("%s%s", base, suffix);
         enum err e = fs_unlink(fs, path);
@@ -208,4 +211,24 @@ enum err segment_remove_files(struct fs *fs, const char *dir, int64_t base_offse
         if (e && e != ERR_NOT_FOUND) return e;
     }
     return OK;
+}
+
+enum err segment_rename_files(struct fs *fs, const char *dir, int64_t base_offset, const char *from, const char *to)
+{
+    return rename_files(fs, dir, base_offset, from, to, ARRAY_COUNT(segment_suffixes));
+}
+
+enum err segment_remove_files(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix)
+{
+    return remove_files(fs, dir, base_offset, suffix, ARRAY_COUNT(segment_suffixes));
+}
+
+enum err segment_rename_data(struct fs *fs, const char *dir, int64_t base_offset, const char *from, const char *to)
+{
+    return rename_files(fs, dir, base_offset, from, to, SUFFIXES_OF_DATA);
+}
+
+enum err segment_remove_data(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix)
+{
+    return remove_files(fs, dir, base_offset, suffix, SUFFIXES_OF_DATA);
 }

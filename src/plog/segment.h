@@ -42,6 +42,7 @@ struct segment {
     bool unsynced;         /* log or transaction index may not be on the disk yet */
     bool indexes_unsynced; /* nor the indexes, which a flush of the active segment leaves out */
     bool snapshot_unsynced;
+    bool pinned; /* its files' names are changing: those that are open must stay open */
     int64_t base_offset;
     int64_t size;            /* bytes of whole, published batches */
     int64_t first_timestamp; /* largest of the first batch; SEGMENT_TIME_NONE: without, or empty */
@@ -91,5 +92,9 @@ MUST_USE enum err segment_save_indexes(struct segment *seg);
 MUST_USE enum err segment_rename_files(struct fs *fs, const char *dir, int64_t base_offset, const char *from,
                                        const char *to);
 MUST_USE enum err segment_remove_files(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix);
+/* The same for all but the producer snapshot, which belongs to the place and not to the content. */
+MUST_USE enum err segment_rename_data(struct fs *fs, const char *dir, int64_t base_offset, const char *from,
+                                      const char *to);
+MUST_USE enum err segment_remove_data(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix);
 
 #endif

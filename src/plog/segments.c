@@ -154,6 +154,20 @@ enum err segment_ensure_open(struct plog *pl, struct segment *seg)
     return e;
 }
 
+enum err segment_ensure_txns(struct plog *pl, struct segment *seg)
+{
+    if (!seg->txns_there || seg->txns.path) return OK;
+    struct txnindex txns;
+    char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_TXNS);
+    enum err e = txnindex_open(&txns, pl->fs, path);
+    mem_free(path);
+    if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    seg->txns = txns;
+    pthread_mutex_unlock(&pl->lock);
+    return OK;
+}
+
 /* A closed segment does not change, so a reader opens its files aside and lends them to the log, without keeping the
  * writers waiting.  *done = false: it takes the writer role after all. */
 static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t generation, bool *done)
@@ -291,6 +305,14 @@ enum err plog_roll_at_end(struct plog *pl)
     return e;
 }
 
+void plog_doom_segment(struct plog *pl, int64_t base_offset, int64_t now_ms)
+{
+    int64_t due_ms;
+    if (__builtin_add_overflow(now_ms, MAX(pl->config.file_delete_delay_ms, 0), &due_ms)) due_ms = INT64_MAX;
+    pl->doomed = mem_grow(pl->doomed, &pl->doomed_cap, pl->doomed_count + 1, sizeof *pl->doomed);
+    pl->doomed[pl->doomed_count++] = (struct doomed){base_offset, due_ms};
+}
+
 enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
 {
     ASSERT(count < pl->segment_count);
@@ -300,9 +322,7 @@ enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
         memmove(pl->segments, pl->segments + 1, (pl->segment_count - 1) * sizeof(struct segment *));
         pl->segment_count--;
         pl->size -= seg->size;
-        pl->doomed = mem_grow(pl->doomed, &pl->doomed_cap, pl->doomed_count + 1, sizeof *pl->doomed);
-        pl->doomed[pl->doomed_count++] =
-            (struct doomed){seg->base_offset, now_ms + MAX(pl->config.file_delete_delay_ms, 0)};
+        plog_doom_segment(pl, seg->base_offset, now_ms);
         pthread_mutex_unlock(&pl->lock);
         enum err e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
         segment_unref(seg);

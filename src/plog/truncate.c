@@ -80,6 +80,7 @@ static void lower_end(struct plog *pl, int64_t end)
     atomic_store_explicit(&pl->end, end, memory_order_release);
     if (plog_start(pl) > end) atomic_store_explicit(&pl->start, end, memory_order_release);
     if (plog_recovery_point(pl) > end) atomic_store_explicit(&pl->recovery_point, end, memory_order_release);
+    if (plog_cleaned(pl) > end) atomic_store_explicit(&pl->cleaned, end, memory_order_release);
     hints_clear(pl);
 }
 
@@ -162,7 +163,7 @@ static enum err cut_all(struct plog *pl, int64_t offset)
 enum err plog_truncate(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0);
-    enum err e = exclusive_begin(pl);
+    enum err e = exclusive_begin_alone(pl);
     if (e) return e;
     int64_t end = plog_end(pl);
     if (offset < end) {

@@ -73,15 +73,12 @@ enum err txnindex_flush(struct txnindex *ti)
 }
 
 /* Reads entries from the start until `each` (which is told where each lies) returns false, or to the end. */
-static enum err walk(struct txnindex *ti, bool nowait,
-                     bool (*each)(void *arg, const struct aborted_txn *txn, int64_t at), void *arg)
+static enum err walk(struct file *file, int64_t size, bool nowait, txnindex_each_fn each, void *arg)
 {
     uint8_t data[ENTRIES_A_READ * TXNINDEX_ENTRY_SIZE];
-    int64_t size = ti->size;
     for (int64_t pos = 0; pos < size;) {
         size_t want = (size_t)MIN((int64_t)sizeof data, size - pos), got;
-        enum err e =
-            nowait ? file_pread_nowait(ti->file, data, want, pos, &got) : file_pread(ti->file, data, want, pos, &got);
+        enum err e = nowait ? file_pread_nowait(file, data, want, pos, &got) : file_pread(file, data, want, pos, &got);
         if (e) return e;
         if (got < want) return ERR_CORRUPT; /* somebody cut the file */
         for (const uint8_t *p = data; p < data + got; p += TXNINDEX_ENTRY_SIZE, pos += TXNINDEX_ENTRY_SIZE) {
@@ -96,6 +93,11 @@ static enum err walk(struct txnindex *ti, bool nowait,
         }
     }
     return OK;
+}
+
+enum err txnindex_walk(struct file *file, int64_t size, txnindex_each_fn each, void *arg)
+{
+    return walk(file, size, false, each, arg);
 }
 
 struct cut {
@@ -113,7 +115,7 @@ static bool cut_look(void *arg, const struct aborted_txn *txn, int64_t at)
 enum err txnindex_truncate(struct txnindex *ti, int64_t offset)
 {
     struct cut c = {.offset = offset, .at = -1};
-    enum err e = walk(ti, false, cut_look, &c);
+    enum err e = walk(ti->file, ti->size, false, cut_look, &c);
     if (e || c.at < 0) return e;
     e = file_truncate(ti->file, c.at);
     if (e) return e;
@@ -138,7 +140,7 @@ static bool check_look(void *arg, const struct aborted_txn *txn, int64_t at)
 enum err txnindex_check(struct txnindex *ti, int64_t base_offset)
 {
     struct check c = {.last_offset = base_offset - 1};
-    enum err e = walk(ti, false, check_look, &c);
+    enum err e = walk(ti->file, ti->size, false, check_look, &c);
     return e ? e : c.bad ? ERR_CORRUPT : OK;
 }
 
@@ -162,7 +164,7 @@ enum err txnindex_find(struct txnindex *ti, int64_t from, int64_t below, bool no
                        void (*each)(void *arg, const struct aborted_txn *txn), void *arg, bool *complete)
 {
     struct search s = {.from = from, .below = below, .each = each, .arg = arg};
-    enum err e = walk(ti, nowait, search_look, &s);
+    enum err e = walk(ti->file, ti->size, nowait, search_look, &s);
     if (!e) *complete = s.complete;
     return e;
 }

@@ -36,6 +36,11 @@ MUST_USE enum err txnindex_truncate(struct txnindex *ti, int64_t offset);
  */
 MUST_USE enum err txnindex_check(struct txnindex *ti, int64_t base_offset);
 
+/* Every entry of a file of `size` bytes with its position, from the start until `each` returns false; changes nothing,
+ * any thread.  ERR_CORRUPT: an entry of an unknown version, or fewer bytes than `size`. */
+typedef bool (*txnindex_each_fn)(void *arg, const struct aborted_txn *txn, int64_t pos);
+MUST_USE enum err txnindex_walk(struct file *file, int64_t size, txnindex_each_fn each, void *arg);
+
 /* Calls `each` for the transactions that overlap [from, below).  *complete: an entry's last stable offset reaches
  * `below`, so the next segments' indexes need not be asked.  ERR_AGAIN with `nowait`: not in the page cache. */
 MUST_USE enum err txnindex_find(struct txnindex *ti, int64_t from, int64_t below, bool nowait,

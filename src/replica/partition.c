@@ -3,10 +3,9 @@
  * A waiter registers, then looks again; the log publishes its end, then looks for waiters.  Both steps are sequentially
  * consistent, so one of the two sees the other: no wake-up is lost, and an append with nobody waiting takes no lock.
  *
- * With flush.mode=group the high watermark follows what is on the disk: a consumer that has seen a record may have
- * acted on it, and while this replica is the only one, a power cut would take the record back and give its offset to
- * another.
- */
+ * What waits for a flush (flush.messages, flush.mode) is below the high watermark only after it: a consumer that has
+ * seen a record may have acted on it, and while this replica is the only one, a power cut would take the record back
+ * and give its offset to another. */
 #include "replica/partition.h"
 
 #include "base/mem.h"
@@ -152,6 +151,7 @@ void partition_give_log(struct partition *p, struct plog *pl)
     p->pl = pl;
     p->topic_id = plog_topic_id(pl);
     atomic_store(&p->high_watermark, plog_end(pl));
+    atomic_store(&p->opened, true);
     atomic_store(&p->online, true);
 }
 

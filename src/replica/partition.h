@@ -17,12 +17,22 @@
 
 struct flusher;
 struct log_dir;
+struct opening;
 
 /* What partitions leave to others; lent by the table that they are in. */
 struct partition_services {
     struct workers *workers; /* close the logs of those that nobody uses any more; NULL: who uses it last does */
     struct flusher *flusher; /* puts logs on the disk; NULL: nobody does unless told */
     _Atomic bool workers_gone;
+};
+
+/* What cleaner.c knows of a partition, under its lock. */
+struct partition_cleaning {
+    bool busy;        /* a thread cleans it */
+    uint32_t held;    /* cleaner_hold() */
+    int failures;     /* one after the other; */
+    int64_t retry_us; /*   not before then */
+    int64_t filed;    /* what cleaner-offset-checkpoint says; -1: nothing */
 };
 
 struct partition {
@@ -32,16 +42,18 @@ struct partition {
     int32_t index;
     struct log_dir *dir;
     struct partition_services *services;
-    struct plog *pl;
+    struct plog *pl;              /* NULL until it is open */
+    struct opening *opening;      /* replicas_opening.c: it is being opened; home loop */
     struct partition *flush_next; /* flusher.c */
     int64_t retain_ms;            /* replicas_retention.c: when its upkeep is due; */
     size_t retain_index;          /*   its place in the heap, from 1; 0: not in there */
     bool retain_never;
+    bool found; /* by replicas_load(): the checkpoints of then speak of it */
     struct job closing;
-    _Atomic bool online;                   /* false: the log failed, or the partition is being deleted */
+    _Atomic bool opened;                   /* `pl` is there: it may be looked at, also when not online any more */
+    _Atomic bool online;                   /* false: not open yet, the log failed, or the partition is being deleted */
     _Atomic bool deleted;                  /* the latter */
-    _Atomic bool moving;                   /* to another log directory: it is not to be compacted */
-    _Atomic(struct partition *) successor; /* a reference: it has moved, and lives there */
+    _Atomic(struct partition *) successor; /* a reference: it has moved to another directory, and lives there */
     _Atomic bool leads;
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
@@ -51,8 +63,9 @@ struct partition {
     struct list waiters;
     _Atomic uint32_t waiter_count;
     _Atomic uint8_t changed; /* replicas_upkeep.c: what has moved since a checkpoint of its kind was written */
-    size_t all_index;        /* replicas.c: its place in the list of all */
-    bool listed;             /* it is in there */
+    struct partition_cleaning cleaning;
+    size_t all_index; /* replicas.c: its place in the list of all */
+    bool listed;      /* it is in there */
 };
 
 /* Waits for the high watermark or the log's end to move, or for the role to change.  Embedded in what waits. */

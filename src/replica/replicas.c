@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "replica/cleaner.h"
 #include "replica/flusher.h"
 #include "replica/replicas_internal.h"
 
@@ -220,6 +221,14 @@ static void with_all_logs(struct replicas *r, void (*work)(struct job *job), con
 static void mark_clean(struct replicas *r, struct log_dir *d, int64_t broker_epoch)
 {
     enum err e = atomic_load(&d->why);
+    uint32_t unrecovered = atomic_load(&d->unrecovered);
+    if (unrecovered) {
+        LOG_WARN(
+            "shutdown_unclean",
+            "dir=\"%s\" logs=%u reason=\"a crash left them and they are not open yet; the next start will recover\"",
+            d->path, unrecovered);
+        return;
+    }
     if (log_dir_is_online(d) && !d->unclean) {
         char *file = mem_printf("%s/" CLEAN_SHUTDOWN, d->path);
         e = clean_shutdown_write(broker_epoch, r->opt.fs, file);
@@ -235,7 +244,7 @@ static void close_cleanly(struct replicas *r, int64_t broker_epoch)
 {
     for (size_t i = 0; i < r->dir_count; i++) r->dirs[i].unclean = false;
     with_all_logs(r, flush_one, "flush_failed");
-    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS; kind++)
+    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_CLEANED; kind++)
         (void)!replicas_write_checkpoints(r, (enum chore_kind)kind); /* marks the directory */
     with_all_logs(r, close_one, "log_close_failed");
     replicas_moves_close(r, true);
@@ -246,6 +255,8 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
 {
     if (!r) return;
     replicas_stop_upkeep(r);
+    cleaner_free(r->cleaner); /* before the logs go */
+    r->cleaner = NULL;
     if (clean) close_cleanly(r, broker_epoch);
     replicas_moves_close(r, false);
     table_each(r->by_name, free_topic, NULL);
@@ -253,6 +264,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     table_free(r->by_id);
     replicas_unclaimed_free(r->found);
     replicas_retention_fini(r);
+    mem_free(r->openings.items);
     for (size_t i = 0; i < r->all_count; i++) partition_unref(r->all[i]);
     mem_free(r->all);
     for (size_t i = 0; i < r->dir_count; i++) {
@@ -263,6 +275,8 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
         meta_properties_fini(&d->meta);
         checkpoint_fini(&d->recovery_points);
         checkpoint_fini(&d->log_starts);
+        checkpoint_fini(&d->watermarks);
+        checkpoint_fini(&d->cleaned);
         mem_free(d->path);
     }
     mem_free(r->dirs);

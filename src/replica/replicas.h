@@ -11,6 +11,7 @@
 #include "os/loop.h"
 #include "os/rng.h"
 #include "os/workers.h"
+#include "plog/peek.h"
 #include "plog/plog.h"
 #include "replica/partition.h"
 #include "wire/gen/leader_and_isr.h"
@@ -39,6 +40,16 @@ struct topic_replicas {
     _Atomic(struct partition *) parts[]; /* NULL: not here */
 };
 
+/* log.cleaner.*: of all threads together. */
+struct cleaner_options {
+    unsigned threads;
+    int64_t dedupe_bytes;
+    double load_factor;
+    int64_t io_bytes;
+    double io_bytes_per_second;
+    int64_t backoff_ms;
+};
+
 struct replicas_options {
     struct fs *fs;
     struct clock *clock;
@@ -55,7 +66,9 @@ struct replicas_options {
     int64_t checkpoint_ms;           /* log.flush.offset.checkpoint.interval.ms */
     int64_t start_checkpoint_ms;     /* log.flush.start.offset.checkpoint.interval.ms */
     int64_t watermark_checkpoint_ms; /* replica.high.watermark.checkpoint.interval.ms */
-    int64_t reserve_bytes;           /* log.dir.reserve.bytes, log.dir.resume.bytes; -1: by the disk's size */
+    bool clean;                      /* log.cleaner.enable */
+    struct cleaner_options cleaner;
+    int64_t reserve_bytes; /* log.dir.reserve.bytes, log.dir.resume.bytes; -1: by the disk's size */
     int64_t resume_bytes;
     size_t moves_max; /* num.replica.alter.log.dirs.threads: moves at a time; 0: as many as directories */
     /* The settings of a topic that is about to be opened; may be called on workers. */
@@ -79,8 +92,35 @@ int32_t replicas_stored_broker_id(const struct replicas *r);
 const char *replicas_stored_cluster_id(const struct replicas *r);
 /* Writes meta.properties where it is missing; ERR_INVALID when a directory belongs to another broker or cluster. */
 MUST_USE enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cluster_id, struct fault *f);
-/* Opens every partition's log, `threads` at a time; as many close them at the end.  Blocks; at start. */
+
+/* A directory TOPIC-INDEX in one of log.dirs. */
+struct replica_dir {
+    char *topic;
+    int32_t index;
+    const char *dir;       /* lent by the replicas */
+    bool was_cleaned;      /* cleaner-offset-checkpoint knows it: the topic is compacted */
+    struct plog_peek peek; /* these two are only known after a deep survey */
+};
+
+/* Sorted by topic and index. */
+struct replica_survey {
+    struct replica_dir *rows;
+    size_t count, cap;
+};
+
+/* Lists the partitions' directories, changing nothing; `deep`: looks into each.  Before replicas_load().  Worker. */
+MUST_USE enum err replicas_survey(struct replicas *r, bool deep, struct replica_survey *out, struct fault *f);
+void replicas_survey_free(struct replica_survey *sv);
+
+/* Finds every partition's log and opens it, `threads` at a time; as many close them at the end.  Logs of which a crash
+ * left much to be read again are left to replicas_open_rest().  One that cannot be opened is no error: it stays out of
+ * service, and the log says why.  Blocks; at start. */
 MUST_USE enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f);
+/* Opens what replicas_load() has left, while the broker serves: each partition is NOT_LEADER_OR_FOLLOWER until its log
+ * is open, and then takes the role that the controller has given it meanwhile.  Home loop. */
+MUST_USE enum err replicas_open_rest(struct replicas *r, struct fault *f);
+/* Latest leader epoch of a log that was loaded and that no controller has spoken of yet; -1: none.  Home loop. */
+int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t index);
 /* Starts retention, checkpoints and the rest of the upkeep.  Home loop. */
 void replicas_start_upkeep(struct replicas *r);
 /* Begins nothing more; what workers have goes on.  Home loop, or nobody runs it any more. */
@@ -137,6 +177,8 @@ void replicas_apply(struct replicas *r, int32_t broker_id, const struct leader_a
                     replicas_done done, void *arg);
 /* StopReplica: takes replicas out of service; with delete_partition their directories go. */
 void replicas_stop(struct replicas *r, const struct stop_replica_request *request, replicas_stopped done, void *arg);
+/* New settings of the cleaner.  Home loop. */
+void replicas_configure_cleaner(struct replicas *r, const struct cleaner_options *opt);
 /* The topic's configuration changed.  Home loop. */
 void replicas_reconfigure(struct replicas *r, struct str topic, const struct topic_settings *settings);
 

@@ -24,6 +24,7 @@ struct apply_item {
     bool is_known;       /* in the table already */
     bool leads;
     bool new_epoch;
+    bool deferred; /* the log is being opened: the role waits for it */
     enum kerr kerr;
 };
 
@@ -58,13 +59,49 @@ static struct partition *find_partition(struct replicas *r, struct str topic, in
     return topic_partition(replicas_find(r, topic), index);
 }
 
+enum kerr replicas_check_topic_id(const struct partition *p, struct uuid topic_id)
+{
+    if (uuid_is_zero(topic_id) || uuid_is_zero(p->topic_id) || uuid_equal(topic_id, p->topic_id)) return KERR_NONE;
+    char stored[UUID_TEXT_SIZE + 1], here[UUID_TEXT_SIZE + 1];
+    uuid_format(topic_id, stored);
+    uuid_format(p->topic_id, here);
+    LOG_ERROR(
+        "topic_id_differs",
+        "dir=%s/%s-%d id=%s expected=%s reason=\"the log belongs to another topic of the same name: move it out of "
+        "log.dirs, or delete the topic\"",
+        p->dir->path, p->topic, p->index, here, stored);
+    return KERR_INCONSISTENT_TOPIC_ID;
+}
+
 static enum kerr check_known(const struct partition *p, const struct apply_item *it)
 {
-    if (!uuid_is_zero(it->topic_id) && !uuid_is_zero(p->topic_id) && !uuid_equal(it->topic_id, p->topic_id))
-        return KERR_INCONSISTENT_TOPIC_ID;
+    enum kerr kerr = replicas_check_topic_id(p, it->topic_id);
+    if (kerr) return kerr;
     if (it->state->leader_epoch < atomic_load(&p->leader_epoch)) return KERR_STALE_CONTROLLER_EPOCH;
     if (!atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
     return KERR_NONE;
+}
+
+/* The role is kept for when the log is open; an older word than the one it replaces is refused, as of an open one. */
+static void item_defer(struct apply_item *it, const topic_state *ts)
+{
+    struct opening *op = it->p->opening;
+    if (op->stopper) { /* on its way out */
+        it->kerr = KERR_KAFKA_STORAGE_ERROR;
+        return;
+    }
+    if (op->role.known && it->state->leader_epoch < op->role.leader_epoch) {
+        it->kerr = KERR_STALE_CONTROLLER_EPOCH;
+        return;
+    }
+    const struct role role = {
+        .leads = it->leads,
+        .leader_epoch = it->state->leader_epoch,
+        .isr_count = it->state->isr_count,
+        .topic_partitions = ts->partition_states_count,
+        .topic_id = it->topic_id,
+    };
+    replicas_opening_defer(op, &role);
 }
 
 /* Where a partition lies or comes to lie that is not in the table.  One that is not new and not found is likely to be
@@ -82,7 +119,9 @@ static struct partition *partition_of_item(struct apply *ap, struct apply_item *
 {
     struct replicas *r = ap->r;
     const char *name = arena_str(&ap->arena, it->topic).data;
-    struct partition *p = replicas_claim(r, name, it->state->partition_index);
+    struct partition *p = replicas_unclaimed(r, name, it->state->partition_index);
+    if (p && p->opening) return partition_ref(p);
+    p = replicas_claim(r, name, it->state->partition_index);
     if (p) {
         it->move = replicas_move_found(r, p);
         return p;
@@ -100,9 +139,12 @@ static void item_prepare(struct apply *ap, struct apply_item *it, const topic_st
     struct partition *p = find_partition(r, it->topic, ps->partition_index);
     it->is_known = p != NULL;
     it->p = p ? partition_ref(p) : partition_of_item(ap, it);
-    if (it->p->pl)
+    it->deferred = it->p->opening;
+    if (it->deferred)
+        item_defer(it, ts);
+    else if (it->p->pl)
         it->kerr = check_known(it->p, it);
-    else if (!log_dir_is_online(it->p->dir))
+    else if ((it->p->found && !it->is_known) || !log_dir_is_online(it->p->dir)) /* it has just been tried */
         it->kerr = KERR_KAFKA_STORAGE_ERROR;
     it->new_epoch = ps->leader_epoch != atomic_load(&it->p->leader_epoch);
 }
@@ -122,39 +164,43 @@ static void collect_items(struct apply *ap)
 
 /* ---- Step 2, workers */
 
+enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch)
+{
+    if (plog_last_epoch(p->pl) >= leader_epoch) return KERR_NONE;
+    enum err e = plog_epoch_begin(p->pl, leader_epoch);
+    struct partition *next = partition_successor(p);
+    if (e == ERR_CLOSED && next) e = plog_epoch_begin(next->pl, leader_epoch);
+    if (!e) return KERR_NONE;
+    LOG_ERROR("leader_epoch_write_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+    replicas_dir_check(p->dir, e, "leader-epoch-checkpoint");
+    return KERR_KAFKA_STORAGE_ERROR;
+}
+
 static void item_open(struct apply *ap, struct apply_item *it)
 {
     struct fault f = {0};
     if (!it->p->pl) {
-        /* What is loaded at start has its log: this one is new, and the checkpoints of then may still tell of a
-         * deleted topic of the same name. */
-        const struct log_origin fresh = {.topic_id = it->topic_id};
-        enum err e = replicas_open_log(ap->r, it->p, &fresh, &f);
+        /* Of a new one the checkpoints do not tell, but maybe of a deleted topic of the same name. */
+        struct log_origin origin = {.cleaned = -1};
+        if (it->p->found) origin = replicas_loaded_origin(it->p);
+        origin.topic_id = it->topic_id;
+        enum err e = replicas_open_log(ap->r, it->p, &origin, NULL, &f);
         if (e) {
             LOG_ERROR("log_open_failed", "topic=%s partition=%d reason=\"%s\"", it->p->topic, it->p->index, f.text);
             replicas_dir_check(it->p->dir, e, "open");
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
             return;
         }
+        if (it->p->found && !it->p->dir->clean) atomic_fetch_sub(&it->p->dir->unrecovered, 1);
     }
-    if (it->leads && it->new_epoch && plog_last_epoch(it->p->pl) < it->state->leader_epoch) {
-        enum err e = plog_epoch_begin(it->p->pl, it->state->leader_epoch);
-        struct partition *next = partition_successor(it->p);
-        if (e == ERR_CLOSED && next) e = plog_epoch_begin(next->pl, it->state->leader_epoch);
-        if (e) {
-            LOG_ERROR("leader_epoch_write_failed", "topic=%s partition=%d error=%s", it->p->topic, it->p->index,
-                      err_name(e));
-            replicas_dir_check(it->p->dir, e, "leader-epoch-checkpoint");
-            it->kerr = KERR_KAFKA_STORAGE_ERROR;
-        }
-    }
+    if (it->leads && it->new_epoch) it->kerr = replicas_begin_epoch(it->p, it->state->leader_epoch);
 }
 
 static void job_work(struct job *job)
 {
     struct apply_job *aj = CONTAINER_OF(job, struct apply_job, job);
     for (size_t i = 0; i < aj->count; i++)
-        if (!aj->items[i].kerr) {
+        if (!aj->items[i].kerr && !aj->items[i].deferred) {
             item_open(aj->apply, &aj->items[i]);
             if (!aj->items[i].kerr && aj->items[i].move)
                 (void)!replicas_move_open(aj->items[i].move); /* it says why not */
@@ -178,14 +224,14 @@ static void release_topic_and_settings(void *p)
 }
 
 /* The topic's entry with room for `index`; a bigger copy takes the place of one that is too small. */
-static struct topic_replicas *topic_with_room(struct replicas *r, const struct apply_item *it, int32_t index)
+static struct topic_replicas *topic_with_room(struct replicas *r, struct str topic, struct uuid id, int32_t index)
 {
-    struct topic_replicas *old = replicas_find(r, it->topic);
+    struct topic_replicas *old = replicas_find(r, topic);
     if (old && index < old->capacity) return old;
     int32_t capacity = MAX(index + 1, old ? old->capacity * 2 : 1);
     struct topic_replicas *t = mem_zalloc(1, sizeof *t + (size_t)capacity * sizeof t->parts[0]);
-    t->name = mem_strndup(it->topic.data, it->topic.size);
-    t->id = it->topic_id;
+    t->name = mem_strndup(topic.data, topic.size);
+    t->id = id;
     t->capacity = capacity;
     if (old) {
         atomic_init(&t->settings, atomic_load(&old->settings));
@@ -193,7 +239,7 @@ static struct topic_replicas *topic_with_room(struct replicas *r, const struct a
         t->count = old->count;
     } else {
         struct topic_settings *settings = mem_alloc(sizeof *settings);
-        r->opt.settings_of(r->opt.settings_arg, it->topic, settings);
+        r->opt.settings_of(r->opt.settings_arg, topic, settings);
         atomic_init(&t->settings, settings);
     }
     table_put(r->by_name, t);
@@ -202,15 +248,14 @@ static struct topic_replicas *topic_with_room(struct replicas *r, const struct a
     return t;
 }
 
-/* Into the table; takes the item's reference.  Also one whose log could not be opened: clients are told why. */
-static void item_enter(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
+void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
+                    int32_t topic_partitions)
 {
-    struct replicas *r = ap->r;
-    struct partition *p = it->p;
-    struct topic_replicas *t = topic_with_room(r, it, MAX(p->index, topic_partitions - 1));
+    struct topic_replicas *t = topic_with_room(r, topic, topic_id, MAX(p->index, topic_partitions - 1));
     if (!p->listed) replicas_add(r, p);
     t->count++;
     atomic_store_explicit(&t->parts[p->index], p, memory_order_release);
+    if (p->pl) partition_reconfigure(p, &topic_settings(t)->log); /* they may have changed while it was opened */
 }
 
 static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
@@ -221,9 +266,11 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
     if (it->kerr)
         LOG_WARN("leader_and_isr_refused", "topic=%s partition=%d error=%s", p->topic, p->index,
                  kerr_name((int16_t)it->kerr));
-    r->unopened |= it->kerr == KERR_KAFKA_STORAGE_ERROR && log_dir_is_online(p->dir) && !p->pl;
-    if (!it->is_known && keep && !r->stopping) {
-        item_enter(ap, it, topic_partitions);
+    r->unopened |= it->kerr == KERR_KAFKA_STORAGE_ERROR && log_dir_is_online(p->dir) && !p->pl && !it->deferred;
+    if (it->deferred) {
+        partition_unref(it->p);
+    } else if (!it->is_known && keep && !r->stopping) {
+        replicas_enter(r, it->p, it->topic, it->topic_id, topic_partitions);
     } else if (!it->is_known && p->listed) {
         replicas_unclaim(r, it->p); /* the directory is there still: nobody may open it a second time */
     } else {
@@ -231,7 +278,7 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
         partition_unref(it->p);
     }
     struct partition *next = partition_successor(p);
-    if (!it->kerr) partition_set_role(p, it->leads, it->state->leader_epoch, it->state->isr_count);
+    if (!it->kerr && !it->deferred) partition_set_role(p, it->leads, it->state->leader_epoch, it->state->isr_count);
     if (!it->kerr && next) partition_set_role(next, it->leads, it->state->leader_epoch, it->state->isr_count);
     if (it->move) replicas_move_resume(it->move, !it->kerr && !r->stopping);
     partition_unref(p);
@@ -326,6 +373,7 @@ struct stop_job {
         char *doomed_path;
     } * items;
     size_t count;
+    size_t openings; /* waited for */
     replicas_stopped done;
     void *arg;
 };
@@ -366,6 +414,7 @@ static enum err stop_retire(struct replicas *r, struct stop_item *it)
         char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index);
         e = fs_rename(r->opt.fs, path, it->doomed_path);
         mem_free(path);
+        if (!e && p->found && !p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
     }
     return e == ERR_NOT_FOUND ? OK : e;
 }
@@ -375,7 +424,7 @@ static enum err stop_retire(struct replicas *r, struct stop_item *it)
 static void stop_work(struct job *job)
 {
     struct stop_job *sj = CONTAINER_OF(job, struct stop_job, job);
-    bool had_start = false, had_recovery_point = false;
+    bool had_start = false, had_recovery_point = false, was_cleaned = false;
     for (size_t i = 0; i < sj->count; i++) {
         struct stop_item *it = &sj->items[i];
         if (!it->p || !it->delete) continue;
@@ -385,12 +434,14 @@ static void stop_work(struct job *job)
             replicas_dir_check(it->p->dir, e, "delete");
             it->kerr = KERR_KAFKA_STORAGE_ERROR;
         }
-        had_start |= it->p->pl && plog_start(it->p->pl) > 0;
-        had_recovery_point |= it->p->pl && plog_recovery_point(it->p->pl) > 0;
+        had_start |= !it->p->pl || plog_start(it->p->pl) > 0;
+        had_recovery_point |= !it->p->pl || plog_recovery_point(it->p->pl) > 0;
+        was_cleaned |= !it->p->pl || plog_cleaned(it->p->pl) >= 0;
     }
     /* A failure is logged; the next chore tries again. */
     if (had_start) (void)!replicas_write_checkpoints(sj->r, CHORE_STARTS);
     if (had_recovery_point) (void)!replicas_write_checkpoints(sj->r, CHORE_CHECKPOINT);
+    if (was_cleaned) (void)!replicas_write_checkpoints(sj->r, CHORE_CLEANED);
 }
 
 /* Its directory is there still, under its name: it waits among the unclaimed ones for the controller to ask again. */
@@ -440,7 +491,7 @@ static void unlink_partition(struct replicas *r, struct topic_replicas *t, struc
 }
 
 /* A deletion that a crash interrupted goes on before anybody spoke of the topic: its logs are there, unclaimed. */
-static void delete_unclaimed(struct replicas *r, struct stop_item *it)
+static void delete_unclaimed(struct replicas *r, struct stop_job *sj, struct stop_item *it)
 {
     char *name = mem_strndup(it->topic.data, it->topic.size);
     it->p = replicas_claim(r, name, it->index);
@@ -451,16 +502,38 @@ static void delete_unclaimed(struct replicas *r, struct stop_item *it)
     it->delete = true;
     it->delay_ms = settings.log.file_delete_delay_ms;
     partition_set_deleted(it->p);
+    replicas_move_discard_found(r, it->p);
     replicas_drop(r, it->p);
+    struct opening *op = it->p->opening;
+    if (!op) return;
+    atomic_store(&op->cancel, true);
+    op->stopper = sj;
+    sj->openings++;
 }
 
-static void stop_one(struct replicas *r, struct stop_item *it,
+void replicas_stop_go_on(struct stop_job *sj)
+{
+    if (--sj->openings == 0) workers_submit(sj->r->opt.workers, &sj->job);
+}
+
+static void stop_deferred(struct replicas *r, const struct stop_item *it)
+{
+    char *name = mem_strndup(it->topic.data, it->topic.size);
+    struct partition *p = replicas_unclaimed(r, name, it->index);
+    mem_free(name);
+    if (p && p->opening) p->opening->role.leads = false;
+}
+
+static void stop_one(struct replicas *r, struct stop_job *sj, struct stop_item *it,
                      const struct stop_replica_request_stop_replica_partition_state *ps)
 {
     struct topic_replicas *t = replicas_find(r, it->topic);
     struct partition *p = topic_partition(t, ps->partition_index);
     if (!p) {
-        if (ps->delete_partition) delete_unclaimed(r, it);
+        if (ps->delete_partition)
+            delete_unclaimed(r, sj, it);
+        else
+            stop_deferred(r, it);
         return;
     }
     /* -2 is "the topic is being deleted", -1 "whatever the epoch" (KIP-570's LeaderAndIsr.EpochDuringDelete, NoEpoch).
@@ -502,8 +575,8 @@ void replicas_stop(struct replicas *r, const struct stop_replica_request *reques
             struct stop_item *it = &sj->items[at++];
             it->topic = ts->topic_name;
             it->index = ts->partition_states[i].partition_index;
-            stop_one(r, it, &ts->partition_states[i]);
+            stop_one(r, sj, it, &ts->partition_states[i]);
         }
     }
-    workers_submit(r->opt.workers, &sj->job);
+    if (sj->openings == 0) workers_submit(r->opt.workers, &sj->job);
 }

@@ -74,7 +74,9 @@ void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, cons
 
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 {
-    bool of_dir = e && e != ERR_CLOSED && e != ERR_CORRUPT && e != ERR_LOCKED && !plog_error_passes(e);
+    bool of_content = e == ERR_CORRUPT || e == ERR_UNSUPPORTED || e == ERR_VERSION;
+    bool of_name = e == ERR_LOCKED || e == ERR_EXISTS;
+    bool of_dir = e && e != ERR_CLOSED && !of_content && !of_name && !plog_error_passes(e);
     if (of_dir) replicas_dir_failed(d->r, d, e, what);
     if (e == ERR_FULL) replicas_dir_full(d);
     return e;
@@ -82,7 +84,7 @@ enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 
 void partition_failed(struct partition *p, enum err e, const char *what)
 {
-    if (e == ERR_CORRUPT) /* of this log alone */
+    if (e == ERR_CORRUPT || !p->dir) /* of this log alone */
         partition_set_offline(p);
     else
         replicas_dir_check(p->dir, e, what);
@@ -119,6 +121,8 @@ enum err replicas_dir_open(struct replicas *r, struct log_dir *d, const char *pa
     meta_properties_init(&d->meta);
     checkpoint_init(&d->recovery_points);
     checkpoint_init(&d->log_starts);
+    checkpoint_init(&d->watermarks);
+    checkpoint_init(&d->cleaned);
     enum err e = fs_mkdir_all(fs, path);
     if (e)
         return fault_set(f, e,

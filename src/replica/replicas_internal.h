@@ -27,9 +27,10 @@ struct log_dir {
     bool reserved; /* the reserve file is there; look_lock */
     struct meta_properties meta;
     bool has_meta;
-    bool clean;                                    /* shut down cleanly last time; read at load */
-    struct checkpoint recovery_points, log_starts; /* as they were at load */
+    bool clean;                                                         /* shut down cleanly last time; read at load */
+    struct checkpoint recovery_points, log_starts, watermarks, cleaned; /* as they were at load */
     _Atomic uint32_t partition_count;
+    _Atomic uint32_t unrecovered; /* logs that a crash left, not open yet: without them no shutdown is clean */
 };
 
 /* Something done again and again on a worker, never twice at a time. */
@@ -48,6 +49,39 @@ struct doomed {
     struct job job;
     char *path;
     int64_t due_us;
+};
+
+/* One log on its way from a directory to service. */
+struct opening {
+    struct job job;
+    struct replicas *r;
+    struct partition *p;        /* a reference */
+    int64_t bytes;              /* that recovery will read */
+    _Atomic int64_t bytes_read; /* so far */
+    int32_t last_epoch;         /* as its checkpoint says; -1: not looked at */
+    _Atomic bool cancel;
+    bool over; /* the log is open, or cannot be opened: home loop */
+    enum err e;
+    struct fault fault;
+    /* What the controller has said meanwhile; home loop. */
+    struct role {
+        bool known, leads;
+        int32_t leader_epoch, isr_count, topic_partitions;
+        struct uuid topic_id;
+    } role;
+    struct move *move; /* to another directory, that a stop has interrupted */
+    bool move_tried;
+    struct stop_job *stopper; /* waits for the end, to delete the partition */
+};
+
+/* Those that are opened while the broker serves. */
+struct openings {
+    struct workers *workers;
+    struct opening **items; /* the biggest first; one that is over is NULL */
+    size_t count, left, failed;
+    int64_t bytes, bytes_over; /* of all; of those that are over */
+    int64_t began_us;
+    struct timer timer;
 };
 
 /* Upkeep of logs, by the time at which there may be something to do. */
@@ -81,6 +115,7 @@ enum chore_kind {
     CHORE_CHECKPOINT,
     CHORE_STARTS,
     CHORE_WATERMARKS,
+    CHORE_CLEANED, /* cleaner-offset-checkpoint: written by the cleaner, when it has cleaned */
     CHORE_SPACE,
     CHORE_COUNT
 };
@@ -103,11 +138,14 @@ struct replicas {
     size_t all_count, all_cap;
     struct chore chores[CHORE_COUNT];
     struct retention retention;
+    struct cleaner *cleaner;         /* NULL: not running */
     pthread_mutex_t checkpoint_lock; /* one writer of checkpoint files at a time; `lock` is taken while it is held */
-    struct list doomed;              /* by due time */
+    struct openings openings;
+    struct list doomed; /* by due time */
     struct timer doomed_timer;
     struct list moves; /* replicas_move.c; changed by the home loop, under `lock`, which any thread takes to read it */
     struct list found_moves;
+    bool moves_started;
     struct preferred *preferred;
     _Atomic int64_t move_bytes_per_s;
     int64_t move_due_us; /* what has been copied used the limit up until then; home loop */
@@ -144,15 +182,22 @@ void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, cons
  * point) or a single log's content.  Returns `e`. */
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what);
 
+/* replicas_survey.c */
+/* "topic-7" apart: the index is behind the last dash.  `topic` is to be freed.  False for other directories. */
+bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index);
+
 /* replicas_load.c */
 /* What is known of a log before it is opened; zeroed but for the id when it is new. */
 struct log_origin {
-    int64_t recovery_point, log_start; /* from the checkpoints */
+    int64_t recovery_point, log_start, cleaned; /* from the checkpoints; the last one -1 when not there */
     bool clean;
     struct uuid topic_id; /* zero: the one in its directory */
 };
-/* Opens `p`'s log in its directory.  Worker. */
-enum err replicas_open_log(struct replicas *r, struct partition *p, const struct log_origin *origin, struct fault *f);
+/* Opens `p`'s log in its directory.  `op`: lets recovery be watched and cancelled; or NULL.  Worker. */
+enum err replicas_open_log(struct replicas *r, struct partition *p, const struct log_origin *origin, struct opening *op,
+                           struct fault *f);
+/* The one of that name that is unclaimed still, lent; NULL: there is none. */
+struct partition *replicas_unclaimed(const struct replicas *r, const char *topic, int32_t index);
 /* Takes a partition that was loaded at start out of the unclaimed ones, its reference with it; NULL: there is none. */
 struct partition *replicas_claim(struct replicas *r, const char *topic, int32_t index);
 /* Puts it there (again); takes over the reference. */
@@ -160,9 +205,31 @@ void replicas_unclaim(struct replicas *r, struct partition *p);
 struct table *replicas_unclaimed_new(void);
 void replicas_unclaimed_free(struct table *found);
 
-/* "topic-7" apart: the index is behind the last dash.  `topic` is to be freed.  False for other directories. */
-bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index);
+/* replicas_opening.c */
+struct opening *replicas_opening_new(struct replicas *r, struct partition *p);
+void replicas_opening_free(struct opening *op);
+/* What the checkpoints said at load of a partition that was found then. */
+struct log_origin replicas_loaded_origin(const struct partition *p);
+/* Opens the log by what the checkpoints say; the outcome is in `op`.  Worker. */
+void replicas_opening_work(struct job *job);
+/* Says why a log could not be opened, and takes the directory offline when that is to blame. */
+void replicas_opening_failed(const struct opening *op);
+/* Home loop: the controller spoke of a partition that is not open yet: it takes the role as soon as it is. */
+void replicas_opening_defer(struct opening *op, const struct role *role);
+/* Home loop, or all loops have stopped: gives up what is not open yet, and waits for those that are at it. */
+void replicas_stop_opening(struct replicas *r);
 
+/* replicas_apply.c */
+/* Takes a partition into the table of topics, and over the caller's reference.  Also one whose log could not be opened:
+ * clients are told why.  Home loop. */
+void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
+                    int32_t topic_partitions);
+/* A leader's epoch begins in its log.  Worker. */
+enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch);
+/* INCONSISTENT_TOPIC_ID, said so, when the log belongs to another topic of the same name. */
+enum kerr replicas_check_topic_id(const struct partition *p, struct uuid topic_id);
+/* An opening that it has waited for is over. */
+void replicas_stop_go_on(struct stop_job *sj);
 /* replicas_apply.c */
 /* A fresh name for a directory that is to be deleted, beside the partition's own or in another log directory.  To be
  * freed. */
@@ -178,17 +245,21 @@ void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name)
  * on a worker, then replicas_move_resume().  Home loop. */
 struct move *replicas_move_found(struct replicas *r, struct partition *p);
 enum err replicas_move_open(struct move *m);
-/* Goes on with it; not `wanted`: gives it up. */
+/* Goes on with it; not `wanted`: leaves it to the next start. */
 void replicas_move_resume(struct move *m, bool wanted);
+/* The partition is deleted before anybody has gone on with its move. */
+void replicas_move_discard_found(struct replicas *r, struct partition *p);
 /* The partition is about to be deleted.  Home loop. */
 void replicas_move_cancel(struct replicas *r, const struct partition *p);
 /* Lines for moves that are about to take over in `d`. */
 void replicas_moves_checkpoint(struct replicas *r, const struct log_dir *d, enum chore_kind kind,
                                struct checkpoint *cp);
 void replicas_moves_stop(struct replicas *r);
-/* Two logs of one partition, the first of them in the list of all.  When a crash in the midst of a takeover explains
- * it, the one that was left is dropped, `*kept` is the other one, and `*p` is used up.  At load. */
-bool replicas_settle_moved(struct replicas *r, struct partition **kept, struct partition **p);
+/* A crash in the midst of a takeover left this directory beside the one that it has moved to: it is dropped.  At load,
+ * before it is opened. */
+bool replicas_moved_away(struct replicas *r, const struct partition *p);
+/* Moves begin; when the cleaner is there that they hold. */
+void replicas_moves_start(struct replicas *r);
 /* All loops and workers have stopped. */
 void replicas_moves_close(struct replicas *r, bool clean);
 

@@ -8,34 +8,12 @@
 #define LOG_MODULE "replica"
 #include "base/log.h"
 
-enum { INT32_DIGITS_MAX = 10 };
-
 /* ---- Finding */
-
-/* "topic-7" apart: the index is behind the last dash.  False for other directories. */
-bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index)
-{
-    const char *dash = strrchr(name, '-');
-    if (!dash || dash == name || !dash[1] || strlen(dash + 1) > INT32_DIGITS_MAX) return false;
-    for (const char *p = dash + 1; *p; p++)
-        if (*p < '0' || *p > '9') return false;
-    long long n = strtoll(dash + 1, NULL, 10);
-    if (n > INT32_MAX) return false;
-    *topic = mem_strndup(name, (size_t)(dash - name));
-    *index = (int32_t)n;
-    return true;
-}
 
 struct load {
     struct replicas *r;
     struct log_dir *dir;
-    struct load_item {
-        struct job job;
-        struct replicas *r;
-        struct partition *p;
-        enum err e;
-        struct fault fault;
-    } * *items;
+    struct opening **items;
     size_t count, cap;
 };
 
@@ -62,12 +40,38 @@ static void load_dir_entry(void *arg, const char *name, bool is_dir)
         return;
     }
     if (ends_with(name, "-stray") || !replicas_parse_dir_name(name, &topic, &index)) return;
-    struct load_item *it = mem_zalloc(1, sizeof *it);
-    it->r = ld->r;
-    it->p = partition_new(topic, index, ld->dir, &ld->r->services);
+    struct partition *p = partition_new(topic, index, ld->dir, &ld->r->services);
+    p->found = true;
     mem_free(topic);
-    ld->items = mem_grow(ld->items, &ld->cap, ld->count + 1, sizeof(struct load_item *));
-    ld->items[ld->count++] = it;
+    ld->items = mem_grow(ld->items, &ld->cap, ld->count + 1, sizeof(struct opening *));
+    ld->items[ld->count++] = replicas_opening_new(ld->r, p);
+    partition_unref(p); /* the opening's reference stays */
+}
+
+/* The first look-up sorts; those of the workers then only read. */
+static enum err load_checkpoint(struct replicas *r, const struct log_dir *d, const char *name, struct checkpoint *cp,
+                                struct fault *f)
+{
+    char *file = mem_printf("%s/%s", d->path, name);
+    enum err e = checkpoint_read(cp, r->opt.fs, file, f);
+    mem_free(file);
+    checkpoint_get(cp, STR_EMPTY, 0, 0);
+    return e;
+}
+
+/* Without it logs are cleaned from their start again, which costs time and nothing else. */
+static void load_cleaned(struct log_dir *d)
+{
+    struct fault f = {0};
+    char *file = mem_printf("%s/" CHECKPOINT_CLEANER, d->path);
+    enum err e = checkpoint_read(&d->cleaned, d->r->opt.fs, file, &f);
+    mem_free(file);
+    if (e) {
+        LOG_WARN("cleaner_checkpoint_unreadable", "reason=\"%s\"", f.text);
+        checkpoint_fini(&d->cleaned);
+        checkpoint_init(&d->cleaned);
+    }
+    checkpoint_get(&d->cleaned, STR_EMPTY, 0, 0);
 }
 
 static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *f)
@@ -81,22 +85,19 @@ static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *
     if (e && e != ERR_NOT_FOUND)
         return fault_set(f, e, "%s/" CLEAN_SHUTDOWN " cannot be read: %s.", d->path, err_text(e));
     d->clean = e == OK;
-    file = mem_printf("%s/" CHECKPOINT_RECOVERY_POINT, d->path);
-    e = checkpoint_read(&d->recovery_points, fs, file, f);
-    mem_free(file);
+    e = load_checkpoint(ld->r, d, CHECKPOINT_RECOVERY_POINT, &d->recovery_points, f);
+    if (!e) e = load_checkpoint(ld->r, d, CHECKPOINT_LOG_START, &d->log_starts, f);
+    if (!e) e = load_checkpoint(ld->r, d, CHECKPOINT_REPLICATION, &d->watermarks, f);
     if (e) return e;
-    file = mem_printf("%s/" CHECKPOINT_LOG_START, d->path);
-    e = checkpoint_read(&d->log_starts, fs, file, f);
-    mem_free(file);
-    if (e) return e;
-    /* The first look-up sorts; those of the workers then only read. */
-    checkpoint_get(&d->recovery_points, STR_EMPTY, 0, 0);
-    checkpoint_get(&d->log_starts, STR_EMPTY, 0, 0);
+    load_cleaned(d);
+    size_t from = ld->count;
     e = fs_list(fs, d->path, load_dir_entry, ld);
+    if (!d->clean) atomic_store(&d->unrecovered, (uint32_t)(ld->count - from));
     return e ? fault_set(f, e, "The log directory %s cannot be listed: %s.", d->path, err_text(e)) : OK;
 }
 
-enum err replicas_open_log(struct replicas *r, struct partition *p, const struct log_origin *origin, struct fault *f)
+enum err replicas_open_log(struct replicas *r, struct partition *p, const struct log_origin *origin, struct opening *op,
+                           struct fault *f)
 {
     char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index);
     struct topic_settings settings;
@@ -108,29 +109,21 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
         .dir = path,
         .recovery_point = origin->recovery_point,
         .log_start = origin->log_start,
+        .cleaned = origin->cleaned,
         .clean = origin->clean,
         .topic_id = origin->topic_id,
         .config = settings.log,
         .events = partition_events(p),
+        .recovered_bytes = op ? &op->bytes_read : NULL,
+        .cancel = op ? &op->cancel : NULL,
         .files = &r->files,
     };
     struct plog *pl;
     enum err e = plog_open(&pl, &opt, f);
+    if (!e) p->cleaning.filed = origin->cleaned;
     if (!e) partition_give_log(p, pl);
     mem_free(path);
     return e;
-}
-
-static void load_one(struct job *job)
-{
-    struct load_item *it = CONTAINER_OF(job, struct load_item, job);
-    struct partition *p = it->p;
-    const struct log_origin origin = {
-        .recovery_point = checkpoint_get(&p->dir->recovery_points, str_of(p->topic), p->index, 0),
-        .log_start = checkpoint_get(&p->dir->log_starts, str_of(p->topic), p->index, 0),
-        .clean = p->dir->clean,
-    };
-    it->e = replicas_open_log(it->r, p, &origin, &it->fault);
 }
 
 /* ---- The unclaimed ones */
@@ -169,6 +162,22 @@ static struct found *found_find(const struct replicas *r, const char *topic, int
     return fd;
 }
 
+struct partition *replicas_unclaimed(const struct replicas *r, const char *topic, int32_t index)
+{
+    struct found *fd = found_find(r, topic, index);
+    return fd ? fd->p : NULL;
+}
+
+int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t index)
+{
+    char *name = mem_strndup(topic.data, topic.size);
+    const struct partition *p = replicas_unclaimed(r, name, index);
+    mem_free(name);
+    if (!p) return -1;
+    if (p->pl) return plog_last_epoch(p->pl);
+    return p->opening ? p->opening->last_epoch : -1;
+}
+
 static void found_free(struct found *fd)
 {
     mem_free(fd->name);
@@ -202,23 +211,19 @@ void replicas_unclaimed_free(struct table *found)
 
 /* ---- The whole */
 
-/* Takes what was loaded into the list of all; the load's reference goes to the unclaimed ones.  A partition that lies
- * in two directories is an error, as in Kafka: which of them is the log only a person can tell. */
+/* Takes a partition into the list of all and among the unclaimed ones.  One that lies in two directories is an error,
+ * as in Kafka: which of them is the log only a person can tell. */
 static enum err load_keep(struct replicas *r, struct partition *p, struct fault *f)
 {
-    struct found *other = found_find(r, p->topic, p->index);
-    if (other && replicas_settle_moved(r, &other->p, &p)) return OK;
-    if (other) {
-        enum err e = fault_set(f, ERR_INVALID,
-                               "There are two logs of one partition: %s/%s-%d and %s/%s-%d. Move the one that is not "
-                               "wanted out of log.dirs.",
-                               other->p->dir->path, p->topic, p->index, p->dir->path, p->topic, p->index);
-        partition_unref(p);
-        return e;
-    }
+    const struct found *other = found_find(r, p->topic, p->index);
+    if (other)
+        return fault_set(f, ERR_INVALID,
+                         "There are two logs of one partition: %s/%s-%d and %s/%s-%d. Move the one that is not wanted "
+                         "out of log.dirs.",
+                         other->p->dir->path, p->topic, p->index, p->dir->path, p->topic, p->index);
     atomic_fetch_add(&p->dir->partition_count, 1);
     replicas_add(r, p);
-    replicas_unclaim(r, p);
+    replicas_unclaim(r, partition_ref(p));
     return OK;
 }
 
@@ -237,6 +242,106 @@ static enum err remove_clean_marks(struct replicas *r, struct fault *f)
     return OK;
 }
 
+/* ---- Opening what does not take long */
+
+/* So much is read again before the doors open: less than a blink.  What is more is left to replicas_open_rest(). */
+static const int64_t BYTES_AT_ONCE = 64 << 20;
+
+/* How much recovery would read, and the latest epoch, while the log is not open yet. */
+static void measure(struct job *job)
+{
+    struct opening *op = CONTAINER_OF(job, struct opening, job);
+    struct partition *p = op->p;
+    char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index);
+    int64_t recovery_point = checkpoint_get(&p->dir->recovery_points, str_of(p->topic), p->index, 0);
+    struct plog_peek pk;
+    if (plog_peek(&pk, op->r->opt.fs, path, recovery_point, p->dir->clean) == OK) { /* else: opening will tell */
+        op->bytes = pk.unclean_bytes;
+        op->last_epoch = pk.last_epoch;
+    }
+    mem_free(path);
+}
+
+static enum err on_all(struct replicas *r, struct opening **items, size_t count, void (*work)(struct job *job),
+                       struct fault *f)
+{
+    struct workers *w = NULL;
+    enum err e = count ? workers_new(&w, "recovery", r->threads, f) : OK;
+    for (size_t i = 0; i < count && !e; i++) {
+        items[i]->job = (struct job){.work = work};
+        workers_submit(w, &items[i]->job);
+    }
+    if (w) workers_free(w); /* waits for all of them */
+    return e;
+}
+
+static int smaller_first(const void *a, const void *b)
+{
+    const struct opening *x = *(struct opening *const *)a, *y = *(struct opening *const *)b;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+/* Measures what lies in directories that were not shut down cleanly; *now: so many of the items, which are reordered,
+ * are to be opened at once. */
+static enum err load_measure(struct load *ld, size_t *now, struct fault *f)
+{
+    struct opening **unclean = mem_zalloc(ld->count, sizeof(struct opening *));
+    size_t count = 0, at = 0;
+    for (size_t i = 0; i < ld->count; i++)
+        if (!ld->items[i]->p->dir->clean) unclean[count++] = ld->items[i];
+    enum err e = on_all(ld->r, unclean, count, measure, f);
+    mem_free(unclean);
+    if (e) return e;
+    if (count) qsort(ld->items, ld->count, sizeof(struct opening *), smaller_first);
+    for (int64_t bytes = 0; at < ld->count && (bytes += ld->items[at]->bytes) <= BYTES_AT_ONCE; at++) {
+    }
+    *now = at;
+    return OK;
+}
+
+static enum err load_open(struct load *ld, struct fault *f)
+{
+    struct replicas *r = ld->r;
+    size_t now = 0, failed = 0;
+    enum err e = load_measure(ld, &now, f);
+    for (size_t i = 0; i < ld->count && !e; i++) e = load_keep(r, ld->items[i]->p, f);
+    if (!e) e = on_all(r, ld->items, now, replicas_opening_work, f);
+    if (e) now = ld->count;
+    for (size_t i = 0; i < now; i++) {
+        if (!e && ld->items[i]->e) {
+            replicas_opening_failed(ld->items[i]);
+            failed++;
+            if (replicas_all_dirs_offline(r)) {
+                e = ld->items[i]->e;
+                *f = ld->items[i]->fault;
+                now = ld->count;
+            }
+        }
+        replicas_opening_free(ld->items[i]);
+    }
+    if (e) return e;
+    struct openings *os = &r->openings;
+    os->count = ld->count - now;
+    os->items = mem_zalloc(os->count, sizeof(struct opening *));
+    for (size_t i = 0; i < os->count; i++) os->items[i] = ld->items[now + i];
+    LOG_INFO("logs_loaded", "partitions=%zu dirs=%zu failed=%zu to_recover=%zu", r->all_count, r->dir_count, failed,
+             os->count);
+    return OK;
+}
+
+/* Only where there is another directory to move to. */
+static void load_drop_moved(struct load *ld)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < ld->count; i++) {
+        if (ld->r->dir_count > 1 && replicas_moved_away(ld->r, ld->items[i]->p))
+            replicas_opening_free(ld->items[i]);
+        else
+            ld->items[kept++] = ld->items[i];
+    }
+    ld->count = kept;
+}
+
 enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
 {
     r->threads = threads;
@@ -249,31 +354,11 @@ enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
         if (e && !log_dir_is_online(&r->dirs[i]) && !replicas_all_dirs_offline(r)) e = OK;
     }
     if (!e) e = remove_clean_marks(r, f);
-    struct workers *w = NULL;
-    if (!e) e = workers_new(&w, "recovery", threads, f);
-    for (size_t i = 0; i < ld.count && !e; i++) {
-        ld.items[i]->job.work = load_one;
-        workers_submit(w, &ld.items[i]->job);
-    }
-    if (w) workers_free(w); /* waits for all of them */
-    for (size_t i = 0; i < ld.count; i++) {
-        struct load_item *it = ld.items[i];
-        if (!e && it->e && log_dir_is_online(it->p->dir)) {
-            LOG_ERROR("log_open_failed", "topic=%s partition=%d reason=\"%s\"", it->p->topic, it->p->index,
-                      it->fault.text);
-            replicas_dir_check(it->p->dir, it->e, "open");
-        }
-        if (!e && it->e && (log_dir_is_online(it->p->dir) || replicas_all_dirs_offline(r))) {
-            e = it->e;
-            *f = it->fault;
-        }
-        if (!e)
-            e = load_keep(r, it->p, f);
-        else
-            partition_unref(it->p);
-        mem_free(it);
-    }
+    if (!e) load_drop_moved(&ld);
+    if (!e)
+        e = load_open(&ld, f);
+    else
+        for (size_t i = 0; i < ld.count; i++) replicas_opening_free(ld.items[i]);
     mem_free(ld.items);
-    if (!e) LOG_INFO("logs_loaded", "partitions=%zu dirs=%zu", r->all_count, r->dir_count);
     return e;
 }

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "replica/cleaner.h"
 
 #define LOG_MODULE "replica"
 #include "base/log.h"
@@ -40,7 +41,6 @@ static void moves_add(struct replicas *r, struct move *m)
     pthread_mutex_lock(&r->lock);
     list_push_back(&r->moves, &m->node);
     pthread_mutex_unlock(&r->lock);
-    atomic_store(&m->from->moving, true);
 }
 
 static void moves_remove(struct replicas *r, struct move *m)
@@ -50,7 +50,6 @@ static void moves_remove(struct replicas *r, struct move *m)
     list_remove(&m->node);
     pthread_mutex_unlock(&r->lock);
     loop_timer_cancel(r->opt.home, &m->timer);
-    atomic_store(&m->from->moving, false);
 }
 
 static struct move *move_new(struct replicas *r, struct partition *p, struct log_dir *to)
@@ -67,6 +66,7 @@ static struct move *move_new(struct replicas *r, struct partition *p, struct log
 static void move_free(struct move *m)
 {
     move_close(m);
+    if (m->held && !m->r->stopping) cleaner_release(m->r->cleaner, m->from);
     if (m->counted) atomic_fetch_sub(&m->to->partition_count, 1);
     partition_unref(m->from);
     partition_unref(m->taken);
@@ -236,6 +236,7 @@ static void turn(struct move *m)
 /* num.replica.alter.log.dirs.threads: so many at a time, the first come first. */
 static void kick(struct replicas *r)
 {
+    if (!r->moves_started) return;
     size_t limit = r->opt.moves_max > 0 ? r->opt.moves_max : r->dir_count, n = 0;
     struct move *next;
     do {
@@ -251,6 +252,12 @@ static void kick(struct replicas *r)
         }
         if (next && !r->stopping) turn(next); /* which may take it off the list */
     } while (next && !r->stopping);
+}
+
+void replicas_moves_start(struct replicas *r)
+{
+    r->moves_started = true;
+    kick(r);
 }
 
 /* ---- Asked for */
@@ -399,8 +406,12 @@ enum err replicas_move_open(struct move *m)
 void replicas_move_resume(struct move *m, bool wanted)
 {
     struct replicas *r = m->r;
-    if (!wanted || m->e) {
+    if (m->e == ERR_VERSION) { /* of a topic that had the same name */
         discard(m);
+        return;
+    }
+    if (!wanted || m->e) { /* left alone: if the log cannot be opened, this may be what is left of it */
+        move_free(m);
         return;
     }
     LOG_INFO("move_resumed", "topic=%s partition=%d from=\"%s\" to=\"%s\" end=%lld", m->from->topic, m->from->index,
@@ -409,45 +420,49 @@ void replicas_move_resume(struct move *m, bool wanted)
     kick(r);
 }
 
-static bool is_marked(const struct replicas *r, const struct partition *p)
+void replicas_move_discard_found(struct replicas *r, struct partition *p)
 {
-    struct fs_stat st;
-    char *mark = mem_printf("%s/%s-%d/" MOVED_MARK, p->dir->path, p->topic, p->index);
-    enum err e = fs_stat(r->opt.fs, mark, &st);
-    mem_free(mark);
-    return !e;
+    struct move *m = replicas_move_found(r, p);
+    if (m) discard(m);
 }
 
-/* Takes it out of the way. */
-static enum err drop_left(struct replicas *r, struct partition *p)
+static bool has_twin(const struct replicas *r, const struct partition *p)
 {
-    char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index), *to = replicas_doomed_path(r, p);
-    enum err e = fs_rename(r->opt.fs, path, to);
-    if (!e) replicas_doom(r, to, 0);
-    LOG_INFO("move_finished", "topic=%s partition=%d left=\"%s\" error=%s", p->topic, p->index, p->dir->path,
-             err_name(e));
-    mem_free(path);
-    mem_free(to);
-    return e;
-}
-
-bool replicas_settle_moved(struct replicas *r, struct partition **kept, struct partition **p)
-{
-    bool first = is_marked(r, *kept), second = is_marked(r, *p);
-    if (first == second) return false;
-    if (drop_left(r, first ? *kept : *p)) return false;
-    if (second) {
-        partition_unref(*p);
-    } else {
-        struct partition *left = *kept;
-        atomic_fetch_add(&(*p)->dir->partition_count, 1);
-        replicas_add(r, *p);
-        *kept = *p;
-        replicas_drop(r, left);
-        partition_unref(left);
+    bool has = false;
+    for (size_t i = 0; i < r->dir_count && !has; i++) {
+        const struct log_dir *d = &r->dirs[i];
+        if (d == p->dir || !log_dir_is_online(d)) continue;
+        struct fs_stat st;
+        char *path = mem_printf("%s/%s-%d", d->path, p->topic, p->index);
+        has = fs_stat(r->opt.fs, path, &st) == OK && st.is_dir;
+        mem_free(path);
     }
-    *p = NULL;
-    return true;
+    return has;
+}
+
+bool replicas_moved_away(struct replicas *r, const struct partition *p)
+{
+    char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index), *mark = mem_printf("%s/" MOVED_MARK, path);
+    char *to = replicas_doomed_path(r, p);
+    struct fs_stat st;
+    bool marked = fs_stat(r->opt.fs, mark, &st) == OK, dropped = false;
+    enum err e = OK;
+    if (marked && has_twin(r, p)) {
+        e = fs_rename(r->opt.fs, path, to);
+        dropped = !e;
+        if (dropped) replicas_doom(r, to, 0);
+    } else if (marked) { /* it came to nothing, and what is appended from now on counts */
+        e = fs_unlink(r->opt.fs, mark);
+        if (!e) e = fs_sync_dir(r->opt.fs, path);
+    }
+    if (marked)
+        LOG_INFO(dropped ? "move_finished" : "move_undone", "topic=%s partition=%d left=\"%s\" error=%s", p->topic,
+                 p->index, p->dir->path, err_name(e));
+    if (e) replicas_dir_check(p->dir, e, MOVED_MARK);
+    mem_free(path);
+    mem_free(mark);
+    mem_free(to);
+    return dropped;
 }
 
 /* ---- Told */
@@ -485,9 +500,10 @@ void replicas_moves_checkpoint(struct replicas *r, const struct log_dir *d, enum
         const struct move *m = CONTAINER_OF(node, struct move, node);
         if (m->to != d || !atomic_load(&m->settled)) continue;
         int64_t end = atomic_load(&m->end), value = end;
+        if (kind == CHORE_CLEANED) value = plog_cleaned(m->from->pl);
         if (kind == CHORE_STARTS) value = atomic_load(&m->start);
         if (kind == CHORE_WATERMARKS) value = MIN(end, partition_high_watermark(m->from));
-        checkpoint_set(cp, str_of(m->from->topic), m->from->index, value);
+        if (value >= 0) checkpoint_set(cp, str_of(m->from->topic), m->from->index, value);
     }
     pthread_mutex_unlock(&r->lock);
 }

@@ -19,6 +19,7 @@ struct move {
     int64_t retry_us; /* how long the last failure was waited for */
 
     /* The worker's. */
+    bool held;  /* the cleaner leaves the partition alone */
     char *path; /* of the future directory; NULL: not made yet */
     struct plog *future;
     struct topic_settings settings;

@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "plog/checkpoint.h"
+#include "replica/cleaner.h"
 #include "wire/batch.h"
 
 #define LOG_MODULE "replica"
@@ -52,6 +53,7 @@ static enum err future_open(struct move *m, int64_t log_start, bool clean)
         .jitter_seed = rng_below(opt->rng, UINT64_MAX),
         .dir = m->path,
         .log_start = log_start,
+        .cleaned = -1,
         .clean = clean,
         .topic_id = m->from->topic_id,
         .config = m->settings.log,
@@ -280,6 +282,7 @@ static enum err open_taken(struct move *m, const char *path, int64_t end)
         .dir = path,
         .recovery_point = end,
         .log_start = plog_start(m->from->pl),
+        .cleaned = plog_cleaned(m->from->pl),
         .clean = true,
         .topic_id = m->from->topic_id,
         .config = m->settings.log,
@@ -296,6 +299,7 @@ static enum err open_taken(struct move *m, const char *path, int64_t end)
         plog_abandon(pl);
     else
         partition_give_log(q, pl);
+    q->cleaning.filed = po.cleaned; /* see take_over() */
     return e;
 }
 
@@ -374,8 +378,8 @@ static enum err take_over(struct move *m)
     tell_progress(m);
     atomic_store(&m->start, plog_start(m->from->pl));
     atomic_store(&m->settled, true);
-    for (int kind = CHORE_CHECKPOINT; kind <= CHORE_WATERMARKS && !e; kind++)
-        e = replicas_write_checkpoints(m->r, (enum chore_kind)kind);
+    static const enum chore_kind kinds[] = {CHORE_CHECKPOINT, CHORE_STARTS, CHORE_WATERMARKS, CHORE_CLEANED};
+    for (size_t i = 0; i < ARRAY_COUNT(kinds) && !e; i++) e = replicas_write_checkpoints(m->r, kinds[i]);
     if (!e) e = plog_hold(m->from->pl);
     if (!e) {
         e = take_over_held(m);
@@ -391,6 +395,8 @@ void move_work(struct job *job)
     struct partition *p = m->from;
     m->copied = 0;
     m->fault = (struct fault){.code = OK};
+    if (!m->held) cleaner_hold(m->r->cleaner, p);
+    m->held = true;
     enum err e = m->future ? OK : m->path ? future_open(m, 0, false) : future_begin(m);
     bool caught_up = false;
     int64_t rate = atomic_load(&m->r->move_bytes_per_s),

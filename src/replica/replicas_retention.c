@@ -117,7 +117,8 @@ int64_t replicas_retention_next_ms(struct replicas *r)
 
 static void retain_one(struct replicas *r, struct partition *p, int64_t now_ms)
 {
-    if (!atomic_load(&p->online)) return;
+    /* What no controller has spoken of is not ours to delete. */
+    if (!atomic_load(&p->online) || atomic_load(&p->leader_epoch) < 0) return;
     int64_t next_ms;
     enum err e = plog_retain(p->pl, now_ms, partition_high_watermark(p), &next_ms);
     if (e && e != ERR_CLOSED) {

@@ -1,5 +1,6 @@
 /* replicas_upkeep.c: what is done again and again: retention, checkpoints, the removal of deleted directories. */
 #include "base/mem.h"
+#include "replica/cleaner.h"
 #include "replica/replicas_internal.h"
 
 #define LOG_MODULE "replica"
@@ -97,23 +98,61 @@ static int64_t value_high_watermark(struct partition *p)
     return partition_high_watermark(p);
 }
 
+static struct checkpoint *loaded_recovery_points(struct log_dir *d)
+{
+    return &d->recovery_points;
+}
+
+static struct checkpoint *loaded_log_starts(struct log_dir *d)
+{
+    return &d->log_starts;
+}
+
+static struct checkpoint *loaded_watermarks(struct log_dir *d)
+{
+    return &d->watermarks;
+}
+
+static int64_t value_cleaned(struct partition *p)
+{
+    return plog_cleaned(p->pl);
+}
+
+static struct checkpoint *loaded_cleaned(struct log_dir *d)
+{
+    return &d->cleaned;
+}
+
+/* A negative value is left out. */
 static const struct {
     const char *file;
     int64_t (*value)(struct partition *p);
+    struct checkpoint *(*loaded)(struct log_dir *d);
 } checkpoint_kinds[CHORE_COUNT] = {
-    [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point},
-    [CHORE_STARTS] = {CHECKPOINT_LOG_START, value_log_start},
-    [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark},
+    [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point, loaded_recovery_points},
+    [CHORE_STARTS] = {CHECKPOINT_LOG_START, value_log_start, loaded_log_starts},
+    [CHORE_WATERMARKS] = {CHECKPOINT_REPLICATION, value_high_watermark, loaded_watermarks},
+    [CHORE_CLEANED] = {CHECKPOINT_CLEANER, value_cleaned, loaded_cleaned},
 };
 
-/* One directory's file.  A log that is offline keeps its line: recovery goes by it. */
+/* A log that is not open (yet) keeps the line that the file had, one that went offline has its own: recovery goes by
+ * them. */
+static void checkpoint_partition(struct checkpoint *cp, enum chore_kind kind, struct partition *p)
+{
+    if (atomic_load(&p->deleted)) return;
+    int64_t value = atomic_load(&p->opened)
+                        ? checkpoint_kinds[kind].value(p)
+                        : checkpoint_get(checkpoint_kinds[kind].loaded(p->dir), str_of(p->topic), p->index, -1);
+    if (value >= 0) checkpoint_set(cp, str_of(p->topic), p->index, value);
+}
+
+/* One directory's file. */
 static enum err write_checkpoint(struct log_dir *d, enum chore_kind kind, struct partition **list, size_t count)
 {
     struct checkpoint cp;
     checkpoint_init(&cp);
     for (size_t i = 0; i < count; i++)
-        if (list[i]->dir == d && list[i]->pl && !atomic_load(&list[i]->deleted))
-            checkpoint_set(&cp, str_of(list[i]->topic), list[i]->index, checkpoint_kinds[kind].value(list[i]));
+        if (list[i]->dir == d) checkpoint_partition(&cp, kind, list[i]);
     replicas_moves_checkpoint(d->r, d, kind, &cp);
     char *path = mem_printf("%s/%s", d->path, checkpoint_kinds[kind].file);
     struct fault f = {0};
@@ -189,6 +228,7 @@ void replicas_start_upkeep(struct replicas *r)
         [CHORE_CHECKPOINT] = {r->opt.checkpoint_ms, checkpoint_work, chore_done},
         [CHORE_STARTS] = {r->opt.start_checkpoint_ms, checkpoint_work, chore_done},
         [CHORE_WATERMARKS] = {r->opt.watermark_checkpoint_ms, checkpoint_work, chore_done},
+        [CHORE_CLEANED] = {INT64_MAX, NULL, chore_done}, /* the cleaner writes it */
         [CHORE_SPACE] = {SPACE_CHECK_MS, space_work, space_done},
     };
     for (int i = 0; i < CHORE_COUNT; i++) {
@@ -201,7 +241,16 @@ void replicas_start_upkeep(struct replicas *r)
         else
             chore_arm(c);
     }
+    if (r->opt.clean) r->cleaner = cleaner_new(r, &r->opt.cleaner);
+    replicas_moves_start(r);
     doomed_arm(r);
+}
+
+void replicas_configure_cleaner(struct replicas *r, const struct cleaner_options *opt)
+{
+    ASSERT_OWNER(r->opt.home);
+    r->opt.cleaner = *opt;
+    cleaner_reconfigure(r->cleaner, opt);
 }
 
 /* ---- Directories on their way out */
@@ -261,6 +310,8 @@ void replicas_doom(struct replicas *r, const char *path, int64_t delay_ms)
 void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
+    cleaner_stop(r->cleaner);
+    replicas_stop_opening(r);
     atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
     loop_timer_cancel(r->opt.home, &r->doomed_timer);

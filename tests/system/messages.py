@@ -303,7 +303,7 @@ class Api:
 
 
 def _parse(path):
-    """One schema file: an Api, or a dictionary with one header Message."""
+    """One schema file: an Api, or a dictionary with one header or record Message."""
     api, message, open_fields = None, None, {}
     for line in path.read_text().splitlines():
         level, words = (len(line) - len(line.lstrip(" "))) // 2, line.split()
@@ -317,7 +317,7 @@ def _parse(path):
                 message = Message(words[1:])
                 setattr(api, words[0], message)
                 open_fields[0] = message.fields
-            elif words[0] == "header":
+            elif words[0] in ("header", "record"):
                 message = Message(words[2:])
                 api = {words[1]: message}
                 open_fields[0] = message.fields
@@ -351,6 +351,12 @@ def message(name):
 
 def header(name):
     return _catalogue()[1][name]
+
+
+@functools.cache
+def record(name):
+    """A message that stands in the records of a log: the body alone, without what goes before it."""
+    return _parse(PROTOCOL / f"record/{name}.msg")[name]
 
 
 def names():

@@ -8,6 +8,7 @@ enum { APPENDERS = 4, APPENDS = 400, RECORDS = 3 };
 
 struct shared {
     struct world w;
+    struct plog_files files;
     _Atomic int appended; /* done was called */
     _Atomic bool over;
     uint8_t seen[APPENDERS * APPENDS * RECORDS]; /* by offset; only the appender that got it writes */
@@ -123,7 +124,11 @@ static void *keep_up(void *arg)
         assert_int_equal(plog_retain(sh->w.pl, T0_MS, 0, &next_ms), OK);
         assert_int_equal(plog_find_time(sh->w.pl, T0_MS + 1, INT64_MAX, &offset, &found_ms, &epoch), OK);
         assert_int_equal(plog_max_timestamp(sh->w.pl, &found_ms, &offset), OK);
+        uint32_t turn = atomic_fetch_add(&sh->files.turn, 1) + 1; /* also what was used just now */
+        plog_close_unused(sh->w.pl, PLOG_CLOSE_OLD, turn);
+        plog_close_unused(sh->w.pl, PLOG_CLOSE_ACTIVE, turn);
         config.index_interval_bytes = 2000 + i % 2;
+        config.flush_group = i % 3 == 0;
         plog_reconfigure(sh->w.pl, &config);
         plog_replicated(sh->w.pl, plog_end(sh->w.pl));
         assert_true(plog_recovery_point(sh->w.pl) <= plog_end(sh->w.pl));
@@ -138,6 +143,8 @@ static void appends_readers_and_upkeep_run_side_by_side(void **state)
     (void)state;
     struct shared *sh = mem_zalloc(1, sizeof *sh);
     world_init(&sh->w);
+    sh->files = (struct plog_files){.max = SIZE_MAX, .turn = 1};
+    sh->w.opt.files = &sh->files;
     sh->w.opt.config.segment_bytes = 60000;
     sh->w.opt.events = (struct plog_events){.arg = NULL};
     world_open(&sh->w);

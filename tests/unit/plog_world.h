@@ -271,6 +271,7 @@ static UNUSED void world_init(struct world *w)
         .fs = &w->fs.fs,
         .clock = &w->clock.clock,
         .dir = w->dir,
+        .cleaned = -1,
         .jitter_seed = 1,
         .config = {.segment_bytes = 1 << 30,
                    .segment_ms = INT64_C(7) * 24 * 3600 * 1000,
@@ -309,6 +310,7 @@ static UNUSED void world_close(struct world *w)
 {
     w->opt.recovery_point = plog_end(w->pl);
     w->opt.log_start = plog_start(w->pl);
+    w->opt.cleaned = plog_cleaned(w->pl);
     assert_int_equal(plog_close(w->pl), OK);
     w->pl = NULL;
     w->opt.clean = true;
