@@ -208,6 +208,8 @@ enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch
 enum err partition_raise_start(struct partition *p, int64_t offset)
 {
     enum err e = plog_set_start(p->pl, offset);
+    struct partition *next = partition_successor(p);
+    if (e == ERR_CLOSED && next) return partition_raise_start(next, offset);
     if (!e) atomic_store(&p->changed, UINT8_MAX);
     return e;
 }

@@ -266,6 +266,8 @@ void replicas_moves_close(struct replicas *r, bool clean);
 /* replicas_space.c */
 /* A write failed for lack of space.  Any thread, without locks. */
 void replicas_dir_full(struct log_dir *d);
+/* So much is about to be written, see partition_wrote(). */
+void replicas_dir_wrote(struct log_dir *d, size_t bytes);
 /* Looks at the free space of every directory.  Worker; then, on the home loop, replicas_space_looked(). */
 void replicas_space_work(struct replicas *r);
 void replicas_space_looked(struct replicas *r);

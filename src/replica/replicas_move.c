@@ -20,6 +20,7 @@ enum {
     PREFERRED_MAX = 100 * 1000, /* partitions that may be waited for */
     IDLE_US = 50 * 1000,        /* there was nothing to copy, yet no takeover */
     RETRY_US_MIN = 1000 * 1000,
+    RETRY_FULL_US = 5 * 1000 * 1000,
     RETRY_US_MAX = 60 * 1000 * 1000,
 };
 
@@ -101,7 +102,8 @@ static void discard_done(struct job *job)
 static void discard(struct move *m)
 {
     struct replicas *r = m->r;
-    if (r->stopping) { /* nothing may be submitted any more */
+    /* Nothing may be submitted any more; or this may be what is left of the partition. */
+    if (r->stopping || !log_dir_is_online(m->from->dir)) {
         move_free(m);
         return;
     }
@@ -193,9 +195,11 @@ static void failed(struct move *m)
         cancel(m, "it failed");
         return;
     }
-    m->retry_us = MIN(MAX(m->retry_us * 2, RETRY_US_MIN), RETRY_US_MAX);
-    LOG_WARN("move_delayed", "topic=%s partition=%d to=\"%s\" error=%s reason=\"%s\"", m->from->topic, m->from->index,
-             m->to->path, err_name(m->e), m->fault.text);
+    if (m->retry_us == 0)
+        LOG_WARN("move_delayed", "topic=%s partition=%d to=\"%s\" error=%s reason=\"%s\"", m->from->topic,
+                 m->from->index, m->to->path, err_name(m->e), m->fault.text);
+    int64_t most_us = m->e == ERR_FULL ? RETRY_FULL_US : RETRY_US_MAX;
+    m->retry_us = MIN(MAX(m->retry_us * 2, (int64_t)RETRY_US_MIN), most_us);
     turn_at(m, loop_now_us(m->r->opt.home) + m->retry_us);
 }
 
@@ -204,7 +208,7 @@ static void turn_done(struct job *job)
     struct move *m = CONTAINER_OF(job, struct move, job);
     struct replicas *r = m->r;
     m->busy = false;
-    if (m->e) replicas_dir_check(m->to, m->fault.code == ERR_FULL ? ERR_FULL : OK, "move");
+    if (m->e == ERR_FULL) replicas_dir_full(m->to);
     if (m->taken) {
         finish(m);
         kick(r);
@@ -226,6 +230,11 @@ static void turn(struct move *m)
     if (r->stopping || m->busy) return;
     if (!log_dir_is_online(m->to) || !atomic_load(&m->from->online)) {
         cancel(m, "one of the directories is offline");
+        return;
+    }
+    if (atomic_load(&m->to->full)) {
+        m->e = fault_set(&m->fault, ERR_FULL, "The disk is full.");
+        failed(m);
         return;
     }
     m->busy = true;

@@ -174,6 +174,7 @@ static enum err append_run(struct move *m, uint8_t *data, size_t size)
     }
     enum kerr kerr = append_waited(m->future, data, size, clock_wall_ms(m->r->opt.clock));
     if ((int64_t)size > m->settings.log.segment_bytes) plog_reconfigure(m->future, &m->settings.log);
+    replicas_dir_wrote(m->to, size);
     m->copied += (int64_t)size;
     m->unsynced += (int64_t)size;
     if (!kerr) return OK;
@@ -214,6 +215,7 @@ static enum err copy_some(struct move *m, bool nowait, bool *caught_up)
     if (at == end) return OK;
     enum err e = plog_read(pl, MAX(at, start), end, READ_BYTES, true, nowait, &s);
     if (e == ERR_RANGE) return OK; /* the start has moved on: once more */
+    if (e == ERR_IO) partition_failed(m->from, e, "read");
     if (e) return e;
     size_t got = 0;
     if (s.file && start > at && s.start_offset > at) {
@@ -222,6 +224,7 @@ static enum err copy_some(struct move *m, bool nowait, bool *caught_up)
         m->buf = mem_realloc(m->buf, MAX(s.size, (size_t)READ_BYTES));
         e = file_pread(s.file, m->buf, s.size, s.pos, &got);
         if (!e && got < s.size) e = ERR_TRUNCATED;
+        if (e == ERR_IO) partition_failed(m->from, e, "read");
         if (!e) e = append_batches(m, m->buf, s.size);
     } else {
         *caught_up = true; /* what is missing has been compacted away */
@@ -318,7 +321,7 @@ static enum err rename_and_open(struct move *m, int64_t end)
         if (back) LOG_ERROR("move_not_undone", "dir=\"%s\" error=%s", path, err_name(back));
     }
     mem_free(path);
-    return e;
+    return replicas_dir_check(m->to, e, "move");
 }
 
 static void take_role(struct partition *q, const struct partition *p)
@@ -331,7 +334,7 @@ static void take_role(struct partition *q, const struct partition *p)
 static enum err switch_over(struct move *m, int64_t end)
 {
     struct partition *p = m->from;
-    enum err e = set_mark(m, true);
+    enum err e = replicas_dir_check(p->dir, set_mark(m, true), MOVED_MARK);
     m->taken = partition_new(p->topic, p->index, m->to, p->services);
     if (!e) e = rename_and_open(m, end);
     if (e) {
