@@ -133,6 +133,9 @@ int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
 /* First offset not known to be on disk.  No lock. */
 int64_t plog_recovery_point(const struct plog *pl);
+/* What recovery-point-offset-checkpoint is to say while the log is in use: at most the recovery point, and lower where
+ * the batches are on the disk but their indexes are not.  Worker. */
+int64_t plog_recovery_start(struct plog *pl);
 /* Up to where this replica may promise what it holds: the end, or what is on the disk while flush.messages or
  * flush.mode=group ask for a flush of what lies above.  No lock. */
 int64_t plog_safe_end(const struct plog *pl);
@@ -260,7 +263,8 @@ void plog_close_unused(struct plog *pl, enum plog_close_what what, uint32_t turn
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The
- * recovery point and plog_cleaned() may go down with it: checkpoint them before anything is appended. */
+ * recovery point, the log's start and plog_cleaned() may go down with it: checkpoint them before anything is appended.
+ */
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.

@@ -82,7 +82,7 @@ void segment_index_batch(struct segment *seg, const struct batch_info *b, int64_
 void segment_index_end(struct segment *seg);
 /* Entries that each index may have (segment.index.bytes). */
 bool segment_indexes_full(const struct segment *seg, int64_t index_bytes, int64_t more_entries);
-/* Reads all headers and makes both indexes anew.  Alone with the segment. */
+/* Reads all headers and makes both indexes anew, durably.  Alone with the segment. */
 MUST_USE enum err segment_rebuild_indexes(struct segment *seg, struct fs *fs, const char *dir, int64_t interval_bytes);
 /* Writes both indexes' entries out. */
 MUST_USE enum err segment_save_indexes(struct segment *seg);

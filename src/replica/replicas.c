@@ -239,11 +239,26 @@ static void mark_clean(struct replicas *r, struct log_dir *d, int64_t broker_epo
               err_name(e));
 }
 
+/* A log that failed has to be recovered: its directory was not shut down cleanly. */
+static bool any_failed(struct replicas *r, const struct log_dir *d)
+{
+    bool failed = false;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->all_count; i++) {
+        struct partition *p = r->all[i];
+        failed |= p->dir == d && atomic_load(&p->opened) && !atomic_load(&p->online);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return failed;
+}
+
 /* Recovery points and the like are of open logs whose ends are on the disk: so these are flushed first. */
 static void close_cleanly(struct replicas *r, int64_t broker_epoch)
 {
+    atomic_store(&r->closing, true);
     for (size_t i = 0; i < r->dir_count; i++) r->dirs[i].unclean = false;
     with_all_logs(r, flush_one, "flush_failed");
+    for (size_t i = 0; i < r->dir_count; i++) r->dirs[i].unclean |= any_failed(r, &r->dirs[i]);
     for (int kind = CHORE_CHECKPOINT; kind <= CHORE_CLEANED; kind++)
         (void)!replicas_write_checkpoints(r, (enum chore_kind)kind); /* marks the directory */
     with_all_logs(r, close_one, "log_close_failed");

@@ -154,6 +154,7 @@ struct replicas {
     bool unopened;
     bool ready; /* open: messages to the home loop find it alive */
     bool stopping;
+    _Atomic bool closing; /* nothing is appended any more */
 };
 
 /* replicas.c */

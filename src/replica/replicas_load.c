@@ -299,12 +299,25 @@ static enum err load_measure(struct load *ld, size_t *now, struct fault *f)
     return OK;
 }
 
+/* Recovery points go down a little before recovery (replicas_upkeep.c); and what the files say of logs that are not
+ * there any more must not be taken for that of new ones of the same names. */
+static enum err checkpoint_before_recovery(struct replicas *r)
+{
+    bool unclean = false;
+    for (size_t i = 0; i < r->dir_count; i++) unclean |= log_dir_is_online(&r->dirs[i]) && !r->dirs[i].clean;
+    if (!unclean) return OK;
+    enum err e = replicas_write_checkpoints(r, CHORE_CHECKPOINT);
+    if (!e) e = replicas_write_checkpoints(r, CHORE_STARTS);
+    return e && !replicas_all_dirs_offline(r) ? OK : e;
+}
+
 static enum err load_open(struct load *ld, struct fault *f)
 {
     struct replicas *r = ld->r;
     size_t now = 0, failed = 0;
     enum err e = load_measure(ld, &now, f);
     for (size_t i = 0; i < ld->count && !e; i++) e = load_keep(r, ld->items[i]->p, f);
+    if (!e) e = checkpoint_before_recovery(r);
     if (!e) e = on_all(r, ld->items, now, replicas_opening_work, f);
     if (e) now = ld->count;
     for (size_t i = 0; i < now; i++) {

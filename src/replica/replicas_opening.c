@@ -55,6 +55,8 @@ void replicas_opening_work(struct job *job)
     }
     const struct log_origin origin = replicas_loaded_origin(p);
     op->e = replicas_open_log(op->r, p, &origin, op, &op->fault);
+    /* A truncation that was interrupted: what is appended now is not on the disk because the checkpoint says so. */
+    if (!op->e && plog_end(p->pl) < origin.recovery_point) op->e = replicas_write_checkpoints(op->r, CHORE_CHECKPOINT);
     if (!op->e && !p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
 }
 
