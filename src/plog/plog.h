@@ -111,6 +111,20 @@ static inline bool plog_error_passes(enum err e)
     return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
 }
 
+/* ---- Handing a log over to a copy of itself in another directory (KIP-113).  Worker. */
+
+/* From now on nobody appends or changes the segments: what is appended waits.  Reads with `nowait` go on, also by the
+ * holder.  ERR_CLOSED, without effect: the log is retired. */
+MUST_USE enum err plog_hold(struct plog *pl);
+/* Ends it, and writes what has waited. */
+void plog_release(struct plog *pl);
+/* Writes the producers' state of a held log as the snapshot of its end into `dir`, durably: a copy that is opened there
+ * goes on with producers of whom it holds no batch any more. */
+MUST_USE enum err plog_hand_producers(struct plog *pl, const char *dir);
+/* plog_retire() of a held log, which it is from now on whether or not the directory could be renamed: what has waited
+ * gets NOT_LEADER_OR_FOLLOWER at plog_release(). */
+MUST_USE enum err plog_retire_held(struct plog *pl, const char *to);
+
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
 struct uuid plog_topic_id(const struct plog *pl);

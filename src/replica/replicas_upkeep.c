@@ -165,6 +165,7 @@ static enum err write_checkpoint(struct log_dir *d, enum chore_kind kind, struct
     checkpoint_init(&cp);
     for (size_t i = 0; i < count; i++)
         if (list[i]->dir == d) checkpoint_partition(&cp, kind, list[i]);
+    replicas_moves_checkpoint(d->r, d, kind, &cp);
     char *path = mem_printf("%s/%s", d->path, checkpoint_kinds[kind].file);
     struct fault f = {0};
     enum err e = checkpoint_write(&cp, d->r->opt.fs, path, &f);
@@ -253,6 +254,7 @@ void replicas_start_upkeep(struct replicas *r)
             chore_arm(c);
     }
     if (r->opt.clean) r->cleaner = cleaner_new(r, &r->opt.cleaner);
+    replicas_moves_start(r);
     doomed_arm(r);
 }
 
@@ -325,6 +327,7 @@ void replicas_stop_upkeep(struct replicas *r)
     atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
     loop_timer_cancel(r->opt.home, &r->doomed_timer);
+    replicas_moves_stop(r);
     struct list_node *n;
     while ((n = list_pop_front(&r->doomed))) {
         struct doomed *d = CONTAINER_OF(n, struct doomed, node);
