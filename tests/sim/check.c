@@ -28,7 +28,8 @@ static bool slice_bytes(struct world *w, struct plog_slice *s, uint8_t **out)
 struct walk {
     struct world *w;
     struct sim_partition *sp;
-    size_t at; /* in the model's batches: what is expected next */
+    size_t at;     /* in the model's batches: what is expected next */
+    bool collects; /* all of it, in `found` */
     bool may_have_holes;
     bool in_ghosts;           /* failed appends came after that */
     struct sim_batches found; /* those */
@@ -79,6 +80,10 @@ static void walk_batch(struct walk *k, const uint8_t *bytes, const struct batch_
     const struct model *m = &k->sp->model;
     size_t size = (size_t)b->size;
     k->next = batch_last_offset(b) + 1;
+    if (k->collects) {
+        sim_batches_add(&k->found, bytes, size);
+        return;
+    }
     if (!k->in_ghosts && walk_over_hole(k, bytes, size)) return;
     for (size_t i = 0; i < m->ghosts.count; i++) {
         if (!is_same(&m->ghosts.list[i], bytes, size)) continue;
@@ -114,6 +119,23 @@ static void walk_log(struct walk *k, int64_t from, int64_t end)
     }
 }
 
+void check_collect(struct world *w, struct sim_partition *sp, int64_t from, int64_t end, struct sim_batches *out)
+{
+    struct walk k = {.w = w, .sp = sp, .collects = true};
+    walk_log(&k, from, end);
+    *out = k.found;
+}
+
+/* The same for a log that is compacted. */
+static void check_recovered_cleaned(struct world *w, struct sim_partition *sp, int64_t start, int64_t end,
+                                    int64_t end_min)
+{
+    struct sim_batches after = {.count = 0};
+    check_collect(w, sp, start, end, &after);
+    if (!w->failed) check_cleaned(w, &sp->model, &after, end_min);
+    model_replace(&sp->model, start, &after);
+}
+
 /* With the batches before it lost, a segment's snapshot may still know of them.  (They are lost, not deleted, where the
  * log starts behind what it had, or is empty from its checkpointed start on.) */
 static bool has_snapshot(struct world *w, const struct sim_partition *sp, int64_t offset)
@@ -125,18 +147,11 @@ static bool has_snapshot(struct world *w, const struct sim_partition *sp, int64_
     return e == OK;
 }
 
-void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
+static void check_recovered_batches(struct world *w, struct sim_partition *sp, int64_t start, int64_t end,
+                                    int64_t end_min)
 {
     struct plog *pl = sp->p->pl;
     struct model *m = &sp->model;
-    int64_t start = plog_start(pl), end = plog_end(pl);
-    say(w, "recovered [%" PRId64 ", %" PRId64 "), was [%" PRId64 ", %" PRId64 "), promised %" PRId64, start, end,
-        m->start, m->end, end_min);
-    /* Without a journal the name of the first segment may be lost and a later one be there, if none was promised. */
-    bool headless = !w->config.journal && end_min <= m->start;
-    if (start < m->start_promised || (start > m->start && !headless))
-        wrong(w, "starts at %" PRId64 ", not in [%" PRId64 ", %" PRId64 "]", start, m->start_promised, m->start);
-    if (end < end_min) wrong(w, "ends at %" PRId64 ", but %" PRId64 " was promised", end, end_min);
     if ((start > m->start || start == end) && pl->segments[0]->base_offset == start && !has_snapshot(w, sp, start))
         sim_batches_take_out(&m->batches, 0, model_count_below(m, start));
     struct walk k = {
@@ -156,6 +171,24 @@ void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
         sim_batches_add(&m->batches, k.found.list[i].bytes, k.found.list[i].size);
     sim_batches_cut(&k.found, 0);
     mem_free(k.found.list);
+}
+
+void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
+{
+    struct plog *pl = sp->p->pl;
+    struct model *m = &sp->model;
+    int64_t start = plog_start(pl), end = plog_end(pl);
+    say(w, "recovered [%" PRId64 ", %" PRId64 "), was [%" PRId64 ", %" PRId64 "), promised %" PRId64, start, end,
+        m->start, m->end, end_min);
+    /* Without a journal the name of the first segment may be lost and a later one be there, if none was promised. */
+    bool headless = !w->config.journal && end_min <= m->start;
+    if (start < m->start_promised || (start > m->start && !headless))
+        wrong(w, "starts at %" PRId64 ", not in [%" PRId64 ", %" PRId64 "]", start, m->start_promised, m->start);
+    if (end < end_min) wrong(w, "ends at %" PRId64 ", but %" PRId64 " was promised", end, end_min);
+    if (w->config.cleans)
+        check_recovered_cleaned(w, sp, start, end, end_min);
+    else
+        check_recovered_batches(w, sp, start, end, end_min);
     sim_batches_cut(&m->ghosts, 0);
     m->end = end;
     m->cut_to = INT64_MAX;
@@ -430,8 +463,10 @@ void check_state(struct world *w, struct sim_partition *sp)
     replay_init(&rs.whole, m, 0, INT64_MAX);
     replay_init(&rs.here, m, model_count_below(m, first), 0);
     replay_init(&rs.mixed, m, 0, first);
-    check_producers(w, sp, &rs);
-    check_aborted(w, sp, &rs);
+    if (!w->config.cleans) { /* cleaning leaves out what a replay would go by */
+        check_producers(w, sp, &rs);
+        check_aborted(w, sp, &rs);
+    }
     check_epochs(w, sp);
     replay_fini(&rs.whole);
     replay_fini(&rs.here);

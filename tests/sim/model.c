@@ -113,3 +113,13 @@ void model_truncate(struct model *m, int64_t end)
     m->start_max = MIN(m->start_max, end);
     m->start_promised = MIN(m->start_promised, end);
 }
+
+void model_replace(struct model *m, int64_t start, struct sim_batches *batches)
+{
+    sim_batches_cut(&m->batches, model_count_below(m, start));
+    for (size_t i = 0; i < batches->count; i++)
+        sim_batches_add(&m->batches, batches->list[i].bytes, batches->list[i].size);
+    sim_batches_cut(batches, 0);
+    mem_free(batches->list);
+    *batches = (struct sim_batches){.count = 0};
+}

@@ -370,6 +370,7 @@ static void choose_config(struct world *w, const struct run_options *opt)
     struct sim_config *c = &w->config;
     c->journal = one_in(w, 2);
     c->gaps = one_in(w, 4);
+    c->cleans = c->gaps && one_in(w, 2);
     c->partitions = one_in(w, 4) ? 2 : 1;
     c->isr_count = one_in(w, 4) ? 2 : 1;
     c->flush_messages = one_in(w, 3) ? 1 + (int64_t)draw(w, 20) : -1;
@@ -384,6 +385,9 @@ static void choose_config(struct world *w, const struct run_options *opt)
         .retention_bytes = -1,
         .cleanup_delete = true,
         .cleanup_compact = c->gaps,
+        .min_cleanable_dirty_ratio = 0,
+        .max_compaction_lag_ms = INT64_MAX,
+        .delete_retention_ms = one_in(w, 2) ? 1000 : INT64_C(24) * 3600 * 1000,
         .log_append_time = one_in(w, 4),
         .flush_messages = c->flush_messages,
         .flush_group = c->flush_group,
