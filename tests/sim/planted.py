@@ -74,6 +74,12 @@ BUGS = {
         '    with_all_logs(r, close_one, "log_close_failed");\n'),
     "a_clean_stop_that_forgets_the_start": (
         "replica/replicas.c", "kind <= CHORE_CLEANED; kind++", "kind <= CHORE_CHECKPOINT; kind++"),
+    "a_cleaned_segment_that_is_not_on_the_disk": (
+        "plog/clean_copy.c", "    if (!e) e = file_sync(seg->log);\n", ""),
+    "a_swap_whose_names_are_not_synced": (
+        "plog/clean_swap.c",
+        "SEGMENT_CLEANED, SEGMENT_SWAP);\n    return e ? e : fs_sync_dir(pl->fs, pl->dir);",
+        "SEGMENT_CLEANED, SEGMENT_SWAP);\n    return e;"),
 }
 
 

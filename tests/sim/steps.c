@@ -372,7 +372,7 @@ static const struct {
     {4, step_retain},         {2, step_raise_start},
     {4, step_checkpoint},     {3, step_truncate},
     {4, step_time},           {2, step_read},
-    {5, step_clean},
+    {8, step_clean},
 };
 
 static void run_one(struct world *w, struct sim_partition *sp)

@@ -377,7 +377,7 @@ static void choose_config(struct world *w, const struct run_options *opt)
     c->flush_group = one_in(w, 5);
     c->power_one_in = 6 + (int)draw(w, 20);
     c->log = (struct plog_config){
-        .segment_bytes = 700 + (int64_t)draw(w, 8000),
+        .segment_bytes = 700 + (int64_t)draw(w, c->cleans ? 1500 : 8000), /* only closed segments are cleaned */
         .segment_ms = one_in(w, 4) ? 2000 : INT64_C(7) * 24 * 3600 * 1000,
         .segment_index_bytes = one_in(w, 3) ? 120 : 10000,
         .index_interval_bytes = (int64_t)draw(w, 900),
