@@ -68,10 +68,10 @@ BUGS = {
         "replica/replicas_load.c", "        if (!e) e = fs_sync_dir(r->opt.fs, r->dirs[i].path);\n", ""),
     "a_clean_mark_before_the_logs_are_closed": (
         "replica/replicas.c",
-        '    with_all_logs(r, close_one, "log_close_failed");\n'
+        '    with_all_logs(r, close_one, "log_close_failed");\n    replicas_moves_close(r, true);\n'
         "    for (size_t i = 0; i < r->dir_count; i++) mark_clean(r, &r->dirs[i], broker_epoch);\n",
         "    for (size_t i = 0; i < r->dir_count; i++) mark_clean(r, &r->dirs[i], broker_epoch);\n"
-        '    with_all_logs(r, close_one, "log_close_failed");\n'),
+        '    with_all_logs(r, close_one, "log_close_failed");\n    replicas_moves_close(r, true);\n'),
     "a_clean_stop_that_forgets_the_start": (
         "replica/replicas.c", "kind <= CHORE_CLEANED; kind++", "kind <= CHORE_CHECKPOINT; kind++"),
     "a_cleaned_segment_that_is_not_on_the_disk": (
