@@ -81,12 +81,14 @@ class TestFixtures:
         broker.stop()
 
     def test_kafka_takes_it_back_without_a_word(self, started, tmp_path, fixture_dir, expected):
-        """After ours appended, trimmed and rolled there, and stopped."""
+        """After ours appended, trimmed, rolled and compacted there, and stopped."""
         log_dir, broker_id = fixture_dir
-        broker = ours_on(started, tmp_path, log_dir).start()
+        cleaning = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "50"}
+        broker = ours_on(started, tmp_path, log_dir, **cleaning).start()
         append_idempotently(broker.bootstrap, "codec-none", 3, 50)
         append_idempotently(broker.bootstrap, "append-time", 1, 20)
         trim(broker.bootstrap, "codec-zstd", 1, 77)
+        compact(broker, log_dir)
         wanted = kafka39.snapshot(broker.bootstrap)
         broker.stop()
         kafka = started(kafka39.KafkaHere(tmp_path / "kafka", log_dir, broker_id))
@@ -282,6 +284,24 @@ def append_in_transactions(bootstrap, topic, partitions):
             producer.abort_transaction(60)
         else:
             producer.commit_transaction(60)
+
+
+def compact(broker, log_dir):
+    """Appends to the compacted topic and waits until all but its active segment are clean."""
+    with broker.connect() as c:
+        settings = {"segment.bytes": "16384", "min.cleanable.dirty.ratio": "0.01"}
+        rows = [{"Name": key, "ConfigOperation": 0, "Value": value} for key, value in settings.items()]
+        resource = {"ResourceType": 2, "ResourceName": "compacted", "Configs": rows}
+        answer = c.call("IncrementalAlterConfigs", Resources=[resource], ValidateOnly=False)
+        assert answer.Responses[0].ErrorCode == 0
+    append_idempotently(broker.bootstrap, "compacted", 1, 700, **{"batch.size": "4000"})
+    cleaned = log_dir / "cleaner-offset-checkpoint"
+
+    def all_clean():
+        active = max(int(file.name[:20]) for file in (log_dir / "compacted-0").glob("*.log"))
+        return active > 600 and f"compacted 0 {active}\n" in cleaned.read_text()
+
+    wait_until(all_clean, 60, "the topic is compacted")
 
 
 def trim(bootstrap, topic, partition, offset):
