@@ -40,6 +40,7 @@ static void partition_free(struct job *job)
 {
     struct partition *p = CONTAINER_OF(job, struct partition, closing);
     if (p->pl) plog_abandon(p->pl);
+    partition_unref(atomic_load(&p->successor));
     pthread_mutex_destroy(&p->lock);
     mem_free(p->topic);
     mem_free(p);
@@ -116,9 +117,12 @@ static void on_flushed(void *arg, enum err e)
     wake_all(p);
 }
 
+/* Nothing is written any more, also when the directory as a whole goes on: a sync may have failed for want of space. */
 static void on_failed(void *arg, enum err e)
 {
-    partition_failed(arg, e, "write");
+    struct partition *p = arg;
+    partition_failed(p, e, "write");
+    if (atomic_load(&p->online)) partition_set_offline(p);
 }
 
 static void on_full(void *arg)
@@ -181,6 +185,12 @@ void partition_set_deleted(struct partition *p)
     partition_set_offline(p);
 }
 
+void partition_set_successor(struct partition *p, struct partition *q)
+{
+    atomic_store(&p->successor, partition_ref(q));
+    wake_all(p);
+}
+
 int64_t partition_last_stable(struct partition *p)
 {
     int64_t unstable = plog_first_unstable(p->pl);
@@ -201,6 +211,8 @@ enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch
 enum err partition_raise_start(struct partition *p, int64_t offset)
 {
     enum err e = plog_set_start(p->pl, offset);
+    struct partition *next = partition_successor(p);
+    if (e == ERR_CLOSED && next) return partition_raise_start(next, offset);
     if (!e) atomic_store(&p->changed, UINT8_MAX);
     return e;
 }
