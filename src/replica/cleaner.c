@@ -112,7 +112,8 @@ static bool is_more_urgent(const struct clean_plan *a, const struct clean_plan *
 /* Whether the partition is due, with its plan.  *moved: its checkpoint is not what was written last. */
 static bool look_at(struct cleaner *cl, struct partition *p, struct clean_plan *plan, bool *moved)
 {
-    if (!atomic_load(&p->online) || !p->pl) return false;
+    /* What no controller has spoken of is not ours to change. */
+    if (!atomic_load(&p->online) || atomic_load(&p->leader_epoch) < 0) return false;
     pthread_mutex_lock(&cl->lock);
     bool open = is_free(cl, p);
     *moved |= plog_cleaned(p->pl) != p->cleaning.filed;
