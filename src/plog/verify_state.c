@@ -106,12 +106,12 @@ static void compare_lists(struct verify *v, const char *path, const struct entry
         const struct producer_entry *x = f < file->count ? &file->entries[f] : NULL;
         const struct producer_entry *y = r < replay->count ? &replay->entries[r] : NULL;
         int order = !x ? 1 : !y ? -1 : compare_entries(x, y);
-        if (order < 0 && !v->incomplete) {
+        if (order < 0 && x && !v->incomplete) {
             verify_found(v, VERIFY_SNAPSHOT, path, -1, "it knows producer %" PRId64 ", of which the log has nothing",
                          x->producer_id);
             return;
         }
-        if (order > 0 && y->txn_first_offset >= 0) {
+        if (order > 0 && y && y->txn_first_offset >= 0) {
             verify_found(v, VERIFY_SNAPSHOT, path, -1, "it lacks producer %" PRId64 ", whose transaction is open",
                          y->producer_id);
             return;
