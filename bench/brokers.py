@@ -28,13 +28,13 @@ def log(*words):
     print(time.strftime("%H:%M:%S"), *words, file=sys.stderr, flush=True)
 
 
-def compiled(name):
+def compiled(name, *libraries):
     """The path of the program made from NAME.c, compiled when the source is newer."""
     source, program = HERE / f"{name}.c", BUILD / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         BUILD.mkdir(parents=True, exist_ok=True)
         flags = ["-std=c17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
-        subprocess.run([os.environ.get("CC", "cc"), *flags, source, "-o", program], check=True)
+        subprocess.run([os.environ.get("CC", "cc"), *flags, source, *libraries, "-o", program], check=True)
     return program
 
 
@@ -79,6 +79,7 @@ class Broker:
     def __init__(self, name, data):
         self.name = name
         self.dir = data / name
+        self.left = []  # folders of earlier lives
         self.port = free_port_pair()
         self.address = f"127.0.0.1:{self.port}"
         self.child = None
@@ -134,9 +135,19 @@ class Broker:
         self.child = None
         return (time.monotonic() - began) * 1e3
 
+    def move_on(self):
+        """A new life in a new folder; the old one stays until clean()."""
+        self.stop()
+        self.left.append(self.dir)
+        self.dir = self.left[0].with_name(f"{self.left[0].name}-{len(self.left)}")
+        self.prepare()
+        self.start()
+
     def clean(self):
         self.stop()
-        shutil.rmtree(self.dir, ignore_errors=True)
+        for folder in [*self.left, self.dir]:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.left = []
 
     def kbench(self, command, **named):
         if self.child.poll() is not None:

@@ -1166,11 +1166,21 @@ static bool fetch_response(FThread *t, int ph, uint64_t *bytes, uint64_t *wire, 
     return true;
 }
 
+/* Waits until `bytes` may have been fetched at --rate; *due: the time when the last ones were. */
+static void fetch_pace(int64_t *due, uint64_t bytes)
+{
+    if (O.rate <= 0) return;
+    *due += (int64_t)((double)bytes / (O.rate * 1e6 / O.connections) * 1e9);
+    int64_t wait = *due - now_ns();
+    if (wait > 0) nanosleep(&(struct timespec){wait / 1000000000, wait % 1000000000}, NULL);
+}
+
 static void *fetch_thread(void *arg)
 {
     FThread *t = arg;
     Buf q = {0};
     int32_t corr = 0;
+    int64_t due = now_ns();
     for (;;) {
         int64_t t0 = now_ns();
         if (phase_now(t0) == 2) break;
@@ -1190,6 +1200,7 @@ static void *fetch_thread(void *arg)
             t->st.wire += wire;
             t->st.records += records;
         }
+        fetch_pace(&due, bytes);
     }
     free(q.p);
     return NULL;
@@ -1662,6 +1673,7 @@ static const char usage[] =
     "  produce    --topic T --partitions N --record-size B --batch-bytes B --connections C --inflight I --acks 0|1|-1\n"
     "             --seconds S [--warmup S] [--rate MB/s] [--per-request P] [--threads T] [--cap-mb M]\n"
     "  fetch      --topic T --partitions N --connections C --max-bytes B --seconds S [--warmup S] [--cap-mb M]\n"
+    "             [--rate MB/s]\n"
     "  e2e        --topic T --partitions N --rate MSGS/s --record-size B --acks A --seconds S [--warmup S] [--inflight "
     "I]\n"
     "  create     --topic T --partitions N --rf R [--config k=v]... [--timeout S]\n"

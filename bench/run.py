@@ -120,6 +120,8 @@ def run_lifecycles(doc, brokers, quick):
     for broker in brokers:
         doc["lifecycle"][broker.name] = lifecycle.measure(broker, quick)
         save(doc, BUILD / "last")
+    for broker in brokers:  # only now: see lifecycle.topics()
+        broker.clean()
 
 
 def run_cases(doc, brokers, chosen, effort):

@@ -43,6 +43,7 @@ enum err err_of_errno(int errnum)
         {EACCES, ERR_DENIED},
         {EPERM, ERR_DENIED},
         {EROFS, ERR_DENIED},
+        {EBUSY, ERR_LOCKED},
         {EMFILE, ERR_TOO_MANY},
         {ENFILE, ERR_TOO_MANY},
         {ENOMEM, ERR_TOO_MANY},

@@ -62,6 +62,11 @@ static void take_limits(struct broker *br, const struct config *cfg)
     atomic_store(&br->idle_us_max, idle_ms < 0 || idle_ms > INT64_MAX / 1000 ? -1 : idle_ms * 1000);
 }
 
+static void take_move_rate(struct broker *br, const struct config *cfg)
+{
+    replicas_set_move_rate(br->replicas, config_i64(cfg, CFG_REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND));
+}
+
 static struct cleaner_options cleaner_options_of(const struct config *cfg)
 {
     return (struct cleaner_options){
@@ -81,6 +86,7 @@ void broker_config_changed(struct broker *br)
     take_limits(br, cfg);
     replicas_configure_cleaner(br->replicas, &cleaner);
     server_reconfigure(br->server, cfg);
+    if (br->replicas) take_move_rate(br, cfg);
     config_unref(cfg);
 }
 
@@ -134,13 +140,18 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .cleaner = cleaner_options_of(cfg),
         .reserve_bytes = config_i64(cfg, CFG_LOG_DIR_RESERVE_BYTES),
         .resume_bytes = config_i64(cfg, CFG_LOG_DIR_RESUME_BYTES),
+        .moves_max = !config_is_null(cfg, CFG_NUM_REPLICA_ALTER_LOG_DIRS_THREADS)
+                         ? (size_t)MAX(config_i64(cfg, CFG_NUM_REPLICA_ALTER_LOG_DIRS_THREADS), 0)
+                         : 0,
         .settings_of = broker_topic_settings,
         .settings_arg = br,
         .dir_failed = log_dir_failed,
         .ask_again = log_dirs_ask_again,
         .dir_failed_arg = run,
     };
-    return replicas_open(&br->replicas, &opt, f);
+    enum err e = replicas_open(&br->replicas, &opt, f);
+    if (!e) take_move_rate(br, cfg);
+    return e;
 }
 
 /* Everything that can fail without having changed anything comes first: addresses, then directories. */

@@ -11,7 +11,7 @@
 #include "plog/explain.h"
 #include "plog/textfile.h"
 
-enum { TIME_SIZE = 40, REASON_SIZE = 300 };
+enum { TIME_SIZE = 96, REASON_SIZE = 300 };
 
 struct explain {
     struct log_out out;

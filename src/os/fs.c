@@ -13,6 +13,17 @@ static char *parent_of(const char *path)
     return slash == path ? mem_strdup("/") : mem_strndup(path, (size_t)(slash - path));
 }
 
+/* A new directory is sure to be there when the one that it is in was synced. */
+static enum err mkdir_durably(struct fs *fs, const char *path)
+{
+    enum err e = fs_mkdir(fs, path);
+    if (e) return e;
+    char *parent = parent_of(path);
+    e = fs_sync_dir(fs, parent);
+    mem_free(parent);
+    return e;
+}
+
 enum err fs_mkdir_all(struct fs *fs, const char *path)
 {
     char *part = mem_strdup(path);
@@ -21,13 +32,13 @@ enum err fs_mkdir_all(struct fs *fs, const char *path)
     for (char *at = part; *at && !e; at++) {
         if (at == part || *at != '/') continue;
         *at = '\0';
-        e = fs_mkdir(fs, part);
+        e = mkdir_durably(fs, part);
         if (e == ERR_EXISTS) e = OK; /* if it is no directory then the next one fails */
         *at = '/';
     }
     mem_free(part);
     if (e) return e;
-    e = fs_mkdir(fs, path);
+    e = mkdir_durably(fs, path);
     if (e != ERR_EXISTS) return e;
     struct fs_stat st;
     e = fs_stat(fs, path, &st);

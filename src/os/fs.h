@@ -138,7 +138,7 @@ static inline size_t fs_open_count(struct fs *fs)
 }
 
 /* Built of the above, in fs.c. */
-/* mkdir with all its parents; what is there already is fine. */
+/* mkdir with all its parents, and durable; what is there already is fine. */
 MUST_USE enum err fs_mkdir_all(struct fs *fs, const char *path);
 /* Removes a directory with everything in it, or a file; ERR_NOT_FOUND when it is not there.  Of a symbolic link goes
  * the link, not what it points at. */

@@ -6,7 +6,16 @@
  * after writing the entries that are still in memory; then leader-epoch-checkpoint when it changed; then the directory
  * when files were made in it; and only then moves the recovery point.  So after a crash nothing below the recovery
  * point needs to be looked at, but for the segment that holds it, which recovery reads whole.  A close counts the
- * active segment as closed.
+ * active segment as closed.  What is checkpointed of the recovery point is plog_recovery_start(): a segment may be
+ * closed after a flush that left its indexes out.
+ *
+ * A segment that is deleted is gone on the disk before the next one goes, and before the recovery point can pass it;
+ * the snapshot with which the log will begin, which alone tells what its producers had done, is there before that.
+ *
+ * What is cut from a log's end, by a truncation or as torn by recovery, is cut on the disk before anything is written
+ * in its place: else a loss of power could leave new batches with old ones behind them.  Segments behind the cut go
+ * first, the newest before the others.  leader-epoch-checkpoint is replaced only by one that is on the disk: what it
+ * says of batches below the recovery point nobody could find again cheaply.
  *
  * A cleaning (clean_swap.c) puts one new segment, <base>, in the place of a group of closed ones, the first of which
  * has the same base.  First a flush: no segment below the active one is unsynced.  Then
@@ -89,13 +98,17 @@ static enum err flush_begin(struct plog_flush *fl, enum flush_what what)
     }
     fl->closed_count = active - first;
     fl->end = with_active ? plog_end(pl) : active_segment(pl)->base_offset;
+    /* Also where the recovery point passes records that were deleted before a flush; and what a clean stop says is
+     * there, if nothing was ever appended to it. */
+    bool small_files = fl->count > 0 || fl->end > plog_recovery_point(pl) || pl->closing;
+    if (!e && small_files) e = plog_save_epochs(pl);
     fl->closing = pl->closing;
-    fl->epochs = fl->count > 0 && pl->epochs_written != pl->epochs_synced;
+    fl->epochs = small_files && pl->epochs_written != pl->epochs_synced;
     fl->epochs_written = pl->epochs_written;
     fl->generation = pl->generation;
     fl->files_made = pl->files_made;
-    fl->dir = fl->count > 0 && (fl->epochs || pl->files_made != pl->files_synced);
-    fl->parent = fl->count > 0 && pl->parent_unsynced;
+    fl->dir = small_files && (fl->epochs || pl->files_made != pl->files_synced);
+    fl->parent = small_files && pl->parent_unsynced;
     exclusive_end(pl);
     return e;
 }
@@ -137,7 +150,8 @@ static enum err flush_add_files(struct plog_flush *fl, struct plog *pl)
     enum err e = OK;
     for (size_t i = 0; i < fl->count && !e; i++)
         e = flush_add_segment(fl, pl, fl->segments[i], i < fl->closed_count || fl->closing);
-    if (!e && fl->closing && fl->count > 0)
+    /* One was made for the end, or for the active segment that starts there; else it was there already. */
+    if (!e && fl->closing && (fl->dir || active_segment(pl)->snapshot_unsynced))
         e = flush_add_path(fl, pl, segment_path(pl->dir, fl->end, SEGMENT_SNAPSHOT));
     if (!e && fl->epochs) e = flush_add_path(fl, pl, plog_path(pl, LEADER_EPOCHS));
     if (!e && fl->parent) e = flush_add_path(fl, pl, plog_path(pl, PARTITION_METADATA));

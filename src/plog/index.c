@@ -128,9 +128,20 @@ void index_close(struct index *ix)
     *ix = (struct index){.kind = ix->kind};
 }
 
+/* Entries of another life of the segment: they must not come back, least of all in an index that is empty else, which
+ * no flush would sync. */
+static enum err cut_file(struct index *ix, int64_t keep)
+{
+    int64_t size;
+    enum err e = file_size(ix->file, &size);
+    if (e || size <= keep) return e;
+    e = file_truncate(ix->file, keep);
+    return e ? e : file_sync(ix->file);
+}
+
 enum err index_reset(struct index *ix)
 {
-    enum err e = file_truncate(ix->file, 0);
+    enum err e = cut_file(ix, 0);
     if (e) return e;
     ix->written = ix->tail_count = 0;
     return OK;
@@ -144,10 +155,7 @@ void index_restart(struct index *ix)
 enum err index_cut(struct index *ix)
 {
     ASSERT(ix->tail_count == 0);
-    int64_t size, keep = (int64_t)(ix->written * entry_size(ix->kind));
-    enum err e = file_size(ix->file, &size);
-    if (e || size == keep) return e;
-    return file_truncate(ix->file, keep);
+    return cut_file(ix, (int64_t)(ix->written * entry_size(ix->kind)));
 }
 
 void index_add(struct index *ix, struct index_entry entry)
@@ -257,7 +265,7 @@ enum err index_truncate(struct index *ix, int64_t offset)
         keep--;
     }
     if (keep == ix->written) return OK;
-    enum err e = file_truncate(ix->file, (int64_t)(keep * entry_size(ix->kind)));
+    enum err e = cut_file(ix, (int64_t)(keep * entry_size(ix->kind)));
     if (e) return e;
     ix->written = keep;
     if (keep > 0) ix->last = entry;

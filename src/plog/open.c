@@ -36,7 +36,7 @@ enum listed_has {
 struct listing {
     struct listed *files;
     size_t count, cap;
-    bool has_metadata, has_epochs, too_many;
+    bool has_epochs, too_many;
 };
 
 static const struct {
@@ -73,7 +73,6 @@ static void listing_add(void *arg, const char *name, bool is_dir)
         ls->too_many = true;
         return;
     }
-    if (strcmp(name, PARTITION_METADATA) == 0) ls->has_metadata = true;
     if (strcmp(name, LEADER_EPOCHS) == 0) ls->has_epochs = true;
     unsigned has = segment_parse_name(name, &base_offset, &suffix) ? has_of_suffix(suffix) : 0;
     if (!has) return;
@@ -201,32 +200,50 @@ static enum err tidy_up(struct plog *pl, struct listing *ls)
 
 /* ---- The small files */
 
-static enum err open_metadata(struct plog *pl, const struct listing *ls, const struct plog_options *opt,
+/* ERR_NOT_FOUND also when the file is what a loss of power left of one that had just been written: nothing of such a
+ * log was ever flushed. */
+static enum err read_topic_id(struct plog *pl, const char *path, const struct plog_options *opt, struct uuid *out,
                               struct fault *f)
 {
+    struct fs_stat st;
+    enum err e = fs_stat(pl->fs, path, &st);
+    if (e) return e;
+    if (st.size == 0) return ERR_NOT_FOUND;
+    e = partition_metadata_read(out, pl->fs, path, f);
+    if (e != ERR_CORRUPT || opt->clean || opt->recovery_point > 0) return e;
+    LOG_WARN("topic_id_lost", "file=%s reason=\"%s\"", path, f->text);
+    *f = (struct fault){.code = OK};
+    e = fs_unlink(pl->fs, path); /* or it would be taken for damage once something was flushed */
+    return e ? e : ERR_NOT_FOUND;
+}
+
+static enum err check_topic_id(const char *path, struct uuid there, struct uuid ours, struct fault *f)
+{
+    if (uuid_is_zero(ours) || uuid_equal(there, ours)) return OK;
+    char its_text[UUID_TEXT_SIZE + 1], our_text[UUID_TEXT_SIZE + 1];
+    uuid_format(there, its_text);
+    uuid_format(ours, our_text);
+    return fault_set(f, ERR_VERSION, "%s belongs to the topic with id %s, but the topic's id is %s.", path, its_text,
+                     our_text);
+}
+
+static enum err open_metadata(struct plog *pl, const struct plog_options *opt, struct fault *f)
+{
     char *path = plog_path(pl, PARTITION_METADATA);
-    enum err e = OK;
     pl->topic_id = opt->topic_id;
-    struct fs_stat st = {.size = 0};
-    /* An empty one is what a loss of power can make of one just written. */
-    if (ls->has_metadata) e = fs_stat(pl->fs, path, &st);
-    if (!e && st.size > 0) {
-        struct uuid there;
-        e = partition_metadata_read(&there, pl->fs, path, f);
-        if (!e && !uuid_is_zero(opt->topic_id) && !uuid_equal(there, opt->topic_id)) {
-            char ours[UUID_TEXT_SIZE + 1], theirs[UUID_TEXT_SIZE + 1];
-            uuid_format(opt->topic_id, ours);
-            uuid_format(there, theirs);
-            e = fault_set(f, ERR_VERSION, "%s belongs to the topic with id %s, but the topic's id is %s.", path, theirs,
-                          ours);
-        }
+    struct uuid there;
+    enum err e = read_topic_id(pl, path, opt, &there, f);
+    if (!e) {
+        e = check_topic_id(path, there, opt->topic_id, f);
         if (!e) pl->topic_id = there;
-    } else if (!e && !uuid_is_zero(opt->topic_id)) {
+    } else if (e == ERR_NOT_FOUND && !uuid_is_zero(opt->topic_id)) {
         char id[UUID_TEXT_SIZE + 1];
         uuid_format(opt->topic_id, id);
         char *text = mem_printf("version: 0\ntopic_id: %s", id);
         e = plog_write_plain(pl, path, text, strlen(text)); /* as the first segment: synced with the first flush */
         mem_free(text);
+    } else if (e == ERR_NOT_FOUND) {
+        e = OK;
     }
     mem_free(path);
     return e;
@@ -242,6 +259,7 @@ static enum err open_epochs(struct plog *pl, const struct listing *ls, bool *los
     enum err e = epochs_read(&pl->epochs, pl->fs, path, f);
     *lost = e == ERR_CORRUPT || e == ERR_VERSION || e == ERR_TOO_BIG;
     if (*lost) {
+        pl->epochs_file = false; /* nothing in it can get worse */
         LOG_WARN("epochs_rebuilt", "file=%s reason=\"%s\"", path, f->text);
         *f = (struct fault){.code = OK};
         e = OK;
@@ -338,13 +356,13 @@ static enum err open_end(struct plog *pl, struct fault *f)
     return OK;
 }
 
-static enum err open_clean(struct plog *pl, struct fault *f)
+static enum err open_clean(struct plog *pl, int64_t log_start, struct fault *f)
 {
     enum err e = open_end(pl, f);
     if (e == ERR_CORRUPT) { /* the clean mark says too much, or an index misleads */
         struct segment *seg = active_segment(pl);
         LOG_WARN("not_clean", "dir=%s segment=%" PRId64 " reason=unreadable_end", pl->dir, seg->base_offset);
-        return recover_log(pl, seg->base_offset, f);
+        return recover_log(pl, seg->base_offset, log_start, f);
     }
     return e ? e : recover_producers_clean(pl);
 }
@@ -375,7 +393,7 @@ static enum err open_start(struct plog *pl, int64_t log_start)
     epochs_truncate_end(&pl->epochs, plog_end(pl)); /* as Kafka does, also one that begins just there */
     epochs_truncate_start(&pl->epochs, start);
     /* What the file has behind the end can stay until there is something to write. */
-    return epochs_lead_file(&pl->epochs) ? OK : plog_write_epochs(pl);
+    return epochs_lead_file(&pl->epochs) ? OK : plog_begin_epochs(pl);
 }
 
 /* ---- The whole */
@@ -438,19 +456,20 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
     bool epochs_lost = false;
     enum err e = make_dir(pl, ls);
     if (!e) e = tidy_up(pl, ls);
-    if (!e) e = open_metadata(pl, ls, opt, f);
+    if (!e) e = open_metadata(pl, opt, f);
     if (!e) e = open_epochs(pl, ls, &epochs_lost, f);
     if (!e) e = open_segments(pl, ls);
     if (!e && pl->segment_count == 0) {
         e = create_first_segment(pl, opt->log_start);
         atomic_store_explicit(&pl->end, opt->log_start, memory_order_relaxed);
     } else if (!e && opt->clean) {
-        e = open_clean(pl, f);
+        e = open_clean(pl, opt->log_start, f);
     } else if (!e) {
-        e = recover_log(pl, opt->recovery_point, f);
+        e = recover_log(pl, opt->recovery_point, opt->log_start, f);
     }
     if (!e && epochs_lost) e = recover_epochs(pl);
     if (!e) e = open_start(pl, opt->log_start);
+    if (!opt->clean) pl->parent_unsynced = true; /* who made it may have died before the first flush */
     int64_t known = opt->clean ? plog_end(pl) : MIN(opt->recovery_point, plog_end(pl));
     atomic_store_explicit(&pl->recovery_point, known, memory_order_relaxed);
     /* What recovery found counts as promised from now on. */

@@ -250,6 +250,7 @@ static enum kerr queue_batch(struct plog *pl, struct group *g, struct append *a,
     if (b->producer_id < 0) return KERR_NONE;
     struct txn_marker marker;
     bool is_marker = (b->attributes & BATCH_CONTROL) && batch_read_marker(&marker, data, (size_t)b->size) == OK;
+    if (is_marker && a->log_append_time_ms >= 0) marker.timestamp = a->log_append_time_ms; /* as it will be read back */
     struct producers_result r;
     producers_queue(pl->producers, b, is_marker ? &marker : NULL, a->origin, &r);
     if (r.kerr == KERR_DUPLICATE_SEQUENCE_NUMBER) {
@@ -342,7 +343,7 @@ static enum err group_undo_write(struct group *g, struct plog *pl)
     return e;
 }
 
-static void tell_failed(struct plog *pl, enum err e)
+void plog_tell_failed(struct plog *pl, enum err e)
 {
     LOG_ERROR("log_failed", "dir=%s error=%s", pl->dir, err_name(e));
     if (pl->events.failed) pl->events.failed(pl->events.arg, e);
@@ -404,7 +405,7 @@ static bool group_publish(struct group *g, struct plog *pl)
     producers_publish(pl->producers, g->end);
     hint_appended(pl, seg, g->end);
     atomic_store_explicit(&pl->end, g->end, memory_order_release);
-    return !epochs_are_filed(&pl->epochs); /* new ones, or what opening has cut off comes to lie within the log */
+    return !pl->epochs_file; /* a first file is made at once, else the next flush writes what is new */
 }
 
 /* Under the lock. */
@@ -455,7 +456,7 @@ static void after_publish(struct plog *pl, bool write_epochs)
     save_index_tail(pl, &seg->offsets);
     save_index_tail(pl, &seg->times);
     /* Recovery finds the epoch in the batches again: a failure here costs nothing yet. */
-    if (write_epochs && plog_write_epochs(pl) != OK)
+    if (write_epochs && plog_begin_epochs(pl) != OK)
         LOG_LIMITED(LOG_LEVEL_WARN, "epochs_not_written", "dir=%s", pl->dir);
     pthread_mutex_lock(&pl->lock);
 }
@@ -496,7 +497,7 @@ static void group_tell(struct group *g, struct plog *pl, enum err e, bool failed
     if (e)
         LOG_LIMITED(LOG_LEVEL_ERROR, "append_failed", "dir=%s end=%" PRId64 " error=%s", pl->dir, plog_end(pl),
                     err_name(e));
-    if (failed) tell_failed(pl, e);
+    if (failed) plog_tell_failed(pl, e);
     if (e == ERR_FULL && pl->events.full) pl->events.full(pl->events.arg);
     if (work) pl->events.wants_work(pl->events.arg); /* first: the disk takes longest */
     if (!e && g->bytes > 0 && pl->events.advanced) pl->events.advanced(pl->events.arg, g->end);
@@ -680,13 +681,21 @@ enum err plog_retire(struct plog *pl, const char *to)
     return e;
 }
 
-enum err plog_fail(struct plog *pl, enum err e)
+bool plog_set_failed(struct plog *pl, enum err e)
 {
     pthread_mutex_lock(&pl->lock);
-    bool retired = pl->retired, first = !pl->failed && !retired;
+    bool first = !pl->failed && !pl->retired;
     if (first) pl->failed = e;
     pthread_mutex_unlock(&pl->lock);
-    if (retired) return ERR_CLOSED; /* it failed because its directory is gone */
-    if (first) tell_failed(pl, e);
-    return e;
+    return first;
+}
+
+enum err plog_fail(struct plog *pl, enum err e)
+{
+    bool first = plog_set_failed(pl, e);
+    if (first) plog_tell_failed(pl, e);
+    pthread_mutex_lock(&pl->lock);
+    bool retired = pl->retired;
+    pthread_mutex_unlock(&pl->lock);
+    return retired ? ERR_CLOSED : e; /* it failed because its directory is gone */
 }

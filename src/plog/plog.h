@@ -111,6 +111,20 @@ static inline bool plog_error_passes(enum err e)
     return e == ERR_FULL || e == ERR_TOO_MANY || e == ERR_TOO_BIG;
 }
 
+/* ---- Handing a log over to a copy of itself in another directory (KIP-113).  Worker. */
+
+/* From now on nobody appends or changes the segments: what is appended waits.  Reads with `nowait` go on, also by the
+ * holder.  ERR_CLOSED, without effect: the log is retired. */
+MUST_USE enum err plog_hold(struct plog *pl);
+/* Ends it, and writes what has waited. */
+void plog_release(struct plog *pl);
+/* Writes the producers' state of a held log as the snapshot of its end into `dir`, durably: a copy that is opened there
+ * goes on with producers of whom it holds no batch any more. */
+MUST_USE enum err plog_hand_producers(struct plog *pl, const char *dir);
+/* plog_retire() of a held log, which it is from now on whether or not the directory could be renamed: what has waited
+ * gets NOT_LEADER_OR_FOLLOWER at plog_release(). */
+MUST_USE enum err plog_retire_held(struct plog *pl, const char *to);
+
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
 struct uuid plog_topic_id(const struct plog *pl);
@@ -119,6 +133,9 @@ int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
 /* First offset not known to be on disk.  No lock. */
 int64_t plog_recovery_point(const struct plog *pl);
+/* What recovery-point-offset-checkpoint is to say while the log is in use: at most the recovery point, and lower where
+ * the batches are on the disk but their indexes are not.  Worker. */
+int64_t plog_recovery_start(struct plog *pl);
 /* Up to where this replica may promise what it holds: the end, or what is on the disk while flush.messages or
  * flush.mode=group ask for a flush of what lies above.  No lock. */
 int64_t plog_safe_end(const struct plog *pl);
@@ -246,7 +263,8 @@ void plog_close_unused(struct plog *pl, enum plog_close_what what, uint32_t turn
 /* Raises the first offset (DeleteRecords, replication); segments wholly below it are deleted by plog_retain(). */
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The
- * recovery point and plog_cleaned() may go down with it: checkpoint them before anything is appended. */
+ * recovery point, the log's start and plog_cleaned() may go down with it: checkpoint them before anything is appended.
+ */
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.

@@ -143,6 +143,10 @@ void plog_note_opened(struct plog *pl);
 
 /* Remembers that the directory failed and tells, once.  Returns `e`. */
 enum err plog_fail(struct plog *pl, enum err e);
+/* The same in two steps, for the holder of the writer role: nothing more is written from the first on, and the second,
+ * if the first said true, follows without the role. */
+bool plog_set_failed(struct plog *pl, enum err e);
+void plog_tell_failed(struct plog *pl, enum err e);
 
 /* Worker, without the writer role.  Opens log and indexes of a segment on which the caller holds a reference. */
 MUST_USE enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation);
@@ -173,10 +177,13 @@ void plog_add_segment(struct plog *pl, struct segment *seg);
 void plog_doom_segment(struct plog *pl, int64_t base_offset, int64_t now_ms);
 /* Opens the segment's transaction index, if it has one. */
 MUST_USE enum err segment_ensure_txns(struct plog *pl, struct segment *seg);
-/* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
+/* Renames the files of the oldest segments, durably, takes them out of the array and remembers to remove them. */
 MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
-/* Writes the epochs to leader-epoch-checkpoint unless it has them already, without a sync. */
-MUST_USE enum err plog_write_epochs(struct plog *pl);
+/* The epochs have changed: makes leader-epoch-checkpoint if it is not there, without a sync; else the next flush will.
+ */
+MUST_USE enum err plog_begin_epochs(struct plog *pl);
+/* Writes them now, durably if that replaces what is there; unless the file has them already.  Worker. */
+MUST_USE enum err plog_save_epochs(struct plog *pl);
 /* Writes the whole file without a sync: for what recovery can rebuild. */
 MUST_USE enum err plog_write_plain(struct plog *pl, const char *path, const void *data, size_t size);
 char *plog_path(const struct plog *pl, const char *name);

@@ -2,7 +2,7 @@
  *
  * The batches themselves are the truth: what they and their CRCs say is kept, and all that is derived from them
  * (indexes, transaction index, epochs, producer state) is made anew from the recovery point's segment on.  Nothing is
- * synced here: a crash during recovery leaves a log that is recovered again. */
+ * synced here but what had to be cut (flush.c): a crash during recovery leaves a log that is recovered again. */
 #include "plog/recover.h"
 
 #include <inttypes.h>
@@ -12,6 +12,26 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plog/scan.h"
+
+/* ---- Where to begin */
+
+/* Recovery begins with the segment that holds the recovery point.  A flush leaves out the indexes of the active
+ * segment, which is that one; but when everything is flushed and the segment is closed then, the point lies in the next
+ * one, and nobody would look at these indexes again.  So it stays a step behind the end of a segment with such indexes.
+ */
+int64_t plog_recovery_start(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    int64_t start = plog_recovery_point(pl);
+    size_t first = pl->segment_count;
+    while (first > 0 && pl->segments[first - 1]->indexes_unsynced) first--;
+    if (first < pl->segment_count) {
+        int64_t last = segment_end(pl, first) - 1;
+        start = MIN(start, MAX(last, pl->segments[first]->base_offset));
+    }
+    pthread_mutex_unlock(&pl->lock);
+    return start;
+}
 
 /* ---- Finding places */
 
@@ -217,19 +237,19 @@ static enum err begin_segment(struct plog *pl, struct segment *seg)
     index_restart(&seg->offsets);
     index_restart(&seg->times);
     if (seg->txns_there) e = segment_open_txns(seg, pl->fs, pl->dir);
-    if (!e && seg->txns.path) e = txnindex_truncate(&seg->txns, seg->base_offset);
+    if (!e && seg->txns.path) e = txnindex_clear(&seg->txns);
     seg->indexes_bad = false;
-    seg->unsynced = seg->indexes_unsynced = seg->max_time_known = true;
+    seg->unsynced = seg->indexes_unsynced = seg->snapshot_unsynced = seg->max_time_known = true;
     seg->max_time = MAX_TIME_NONE;
     seg->first_timestamp = SEGMENT_TIME_NONE;
     seg->bytes_unindexed = 0;
     return e;
 }
 
-/* The file may tell of a later epoch that had begun at this offset: it was cut off, and the file not yet written. */
+/* The file may be of before a truncation, and tell of epochs, this one too, that began elsewhere than here. */
 static void note_epoch(struct plog *pl, const struct batch_info *b)
 {
-    if (epochs_of_offset(&pl->epochs, b->base_offset) > b->leader_epoch)
+    if (epochs_of_offset(&pl->epochs, b->base_offset) != b->leader_epoch)
         epochs_truncate_end(&pl->epochs, b->base_offset);
     if (b->leader_epoch > epochs_latest(&pl->epochs)) epochs_assign(&pl->epochs, b->leader_epoch, b->base_offset);
 }
@@ -256,8 +276,15 @@ static enum err keep_going(const struct plog *pl, const struct batch_info *b)
     return pl->cancel && atomic_load_explicit(pl->cancel, memory_order_relaxed) ? ERR_CLOSED : OK;
 }
 
-/* Reads a segment from its first byte.  *next: expected offset before and after; *cut: bytes that had to go. */
-static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *next, int64_t *cut, struct fault *f)
+struct recovery {
+    int64_t log_start; /* as checkpointed: what lies below may be gone in part */
+    int64_t next;      /* the first offset that may come */
+    bool cut;          /* what stands here is torn, or lost: the log ends */
+    bool gaps;         /* offsets are missing between batches of a segment, as after compaction */
+};
+
+/* Reads a segment from its first byte. */
+static enum err recover_segment(struct plog *pl, struct segment *seg, struct recovery *rc, struct fault *f)
 {
     enum err e = begin_segment(pl, seg);
     if (e) return recover_fault(pl, seg, 0, e, f);
@@ -267,26 +294,26 @@ static enum err recover_segment(struct plog *pl, struct segment *seg, int64_t *n
     int64_t valid = 0;
     scan_init(&sc, seg->log, 0, seg->size, false);
     while (!(e = scan_batch(&sc, &b, &data))) {
-        if (!batch_is_sound(seg, &b, data, *next))
+        if (!batch_is_sound(seg, &b, data, rc->next))
             e = ERR_CORRUPT;
         else
             e = take_batch(pl, seg, &b, data, valid);
         if (!e) e = keep_going(pl, &b);
         if (e) break;
+        rc->gaps |= b.base_offset > rc->next;
         valid = sc.pos;
-        *next = batch_last_offset(&b) + 1;
+        rc->next = batch_last_offset(&b) + 1;
     }
     scan_fini(&sc);
     if (e != ERR_NOT_FOUND && e != ERR_CORRUPT) return recover_fault(pl, seg, valid, e, f);
 
-    *cut = seg->size - valid;
-    if (*cut > 0) {
+    int64_t cut_bytes = seg->size - valid;
+    if (cut_bytes > 0) {
         LOG_WARN("log_truncated",
                  "dir=%s segment=%" PRId64 " end=%" PRId64 " pos=%" PRId64 " cut_bytes=%" PRId64 " reason=torn_batch",
-                 pl->dir, seg->base_offset, *next, valid, *cut);
-        e = file_truncate(seg->log, valid);
-        if (e) return recover_fault(pl, seg, valid, e, f);
-        pl->size -= *cut;
+                 pl->dir, seg->base_offset, rc->next, valid, cut_bytes);
+        rc->cut = true;
+        pl->size -= cut_bytes;
         seg->size = valid;
     }
     segment_index_end(seg);
@@ -312,23 +339,45 @@ static enum err remove_behind(struct plog *pl, size_t from)
     return OK;
 }
 
-enum err recover_log(struct plog *pl, int64_t recovery_point, struct fault *f)
+/* The torn segment, now the last one, loses its tail when those behind it are gone for sure: while it is torn, the next
+ * recovery would find them out too.  And it is on the disk before anything is written in the tail's place, or a loss of
+ * power could mix the two. */
+static enum err cut_torn(struct plog *pl, struct fault *f)
+{
+    struct segment *seg = active_segment(pl);
+    enum err e = fs_sync_dir(pl->fs, pl->dir);
+    if (!e) e = file_truncate(seg->log, seg->size);
+    if (!e) e = file_sync(seg->log);
+    return e ? recover_fault(pl, seg, seg->size, e, f) : OK;
+}
+
+/* Whether a segment cannot follow what comes before it.  Its name may say what its batches could not mean.  Or the end
+ * of the segment before it is lost, at a batch's end by chance: without compaction nothing else leaves a gap there, and
+ * a log that went on behind it would differ from its other replicas for ever. */
+static bool is_cut_off(const struct plog *pl, const struct segment *seg, const struct recovery *rc)
+{
+    if (seg->base_offset == rc->next) return false;
+    if (seg->base_offset < rc->next) return true;
+    return seg->base_offset > rc->log_start && !pl->config.cleanup_compact && !rc->gaps;
+}
+
+enum err recover_log(struct plog *pl, int64_t recovery_point, int64_t log_start, struct fault *f)
 {
     size_t at = segment_floor(pl, recovery_point);
-    int64_t next = pl->segments[at]->base_offset, cut = 0;
-    enum err e = plog_load_producers(pl, pl->producers, next);
-    for (; !e && at < pl->segment_count && cut == 0; at++) {
+    struct recovery rc = {.log_start = log_start, .next = pl->segments[at]->base_offset};
+    enum err e = plog_load_producers(pl, pl->producers, rc.next);
+    for (; !e && at < pl->segment_count && !rc.cut; at++) {
         struct segment *seg = pl->segments[at];
-        if (seg->base_offset < next) { /* its name says what its batches could not mean */
-            cut = seg->size;
-            break;
-        }
-        next = seg->base_offset;
-        if (pl->snapshot_offset < next && next > pl->segments[0]->base_offset) e = plog_write_snapshot(pl, next);
-        if (!e) e = recover_segment(pl, seg, &next, &cut, f);
+        rc.cut = is_cut_off(pl, seg, &rc);
+        if (rc.cut) break;
+        rc.next = seg->base_offset;
+        bool has_snapshot = pl->snapshot_offset >= rc.next || at == 0;
+        if (!has_snapshot) e = plog_write_snapshot(pl, rc.next);
+        if (!e) e = recover_segment(pl, seg, &rc, f);
     }
     if (!e && at < pl->segment_count) e = remove_behind(pl, at);
-    atomic_store_explicit(&pl->end, next, memory_order_relaxed);
+    if (!e && rc.cut) e = cut_torn(pl, f);
+    atomic_store_explicit(&pl->end, rc.next, memory_order_relaxed);
     pl->files_made++; /* what was there before the crash may have been in memory only */
     return e;
 }

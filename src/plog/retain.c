@@ -1,7 +1,7 @@
 /* retain.c: which segments are old enough to go, and the rest of a log's upkeep.  Everything here runs on workers.
  *
- * Deleting takes three steps: readers are turned away (start), the files get the suffix .deleted, and after
- * file.delete.delay.ms they are removed, if the process lives; else at the next opening. */
+ * Deleting takes three steps: readers are turned away (start), the files get the
+ * suffix .deleted, and after file.delete.delay.ms they are removed, if the process lives; else at the next opening. */
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
@@ -100,7 +100,7 @@ static enum err delete_oldest(const struct upkeep *u, struct plog *pl, size_t co
     bool epochs_changed = epochs_truncate_start(&pl->epochs, start);
     pthread_mutex_unlock(&pl->lock);
     /* On a full disk the file is behind for a while: what it says of offsets below the start, opening ignores. */
-    enum err e = epochs_changed ? plog_write_epochs(pl) : OK;
+    enum err e = epochs_changed ? plog_begin_epochs(pl) : OK;
     return e && !plog_error_passes(e) ? e : plog_drop_segments(pl, count, u->now_ms);
 }
 
@@ -192,7 +192,7 @@ enum err plog_set_start(struct plog *pl, int64_t offset)
         epochs_changed = epochs_truncate_start(&pl->epochs, offset);
     }
     pthread_mutex_unlock(&pl->lock);
-    e = epochs_changed ? plog_write_epochs(pl) : OK;
+    e = epochs_changed ? plog_begin_epochs(pl) : OK;
     if (plog_error_passes(e)) e = OK; /* a full disk: the start holds, and the file follows with the next change */
     exclusive_end(pl);
     return e;
@@ -205,7 +205,7 @@ enum err plog_epoch_begin(struct plog *pl, int32_t epoch)
     pthread_mutex_lock(&pl->lock);
     bool changed = epochs_assign(&pl->epochs, epoch, plog_end(pl));
     pthread_mutex_unlock(&pl->lock);
-    e = changed ? plog_write_epochs(pl) : OK;
+    e = changed ? plog_begin_epochs(pl) : OK;
     exclusive_end(pl);
     return e;
 }

@@ -180,6 +180,9 @@ enum err segment_rebuild_indexes(struct segment *seg, struct fs *fs, const char 
     if (e != ERR_NOT_FOUND) return e;
     segment_index_end(seg);
     e = segment_save_indexes(seg);
+    /* Of a segment that was flushed long ago nobody would sync them later: an empty index looks like a good one. */
+    if (!e) e = file_sync(seg->offsets.file);
+    if (!e) e = file_sync(seg->times.file);
     if (!e) seg->indexes_bad = false;
     return e;
 }

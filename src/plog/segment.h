@@ -63,6 +63,8 @@ void segment_unref(struct segment *seg);
 
 /* "<dir>/<20 digits><suffix>", to be freed with mem_free(). */
 char *segment_path(const char *dir, int64_t base_offset, const char *suffix);
+/* Offsets in a segment are at most INT32_MAX above its base: no segment can have a higher one than this. */
+#define SEGMENT_BASE_MAX (INT64_MAX - INT32_MAX - 1)
 /* The number in a file's name and what follows it; false when it does not start with one. */
 bool segment_parse_name(const char *name, int64_t *base_offset, const char **suffix);
 
@@ -82,7 +84,7 @@ void segment_index_batch(struct segment *seg, const struct batch_info *b, int64_
 void segment_index_end(struct segment *seg);
 /* Entries that each index may have (segment.index.bytes). */
 bool segment_indexes_full(const struct segment *seg, int64_t index_bytes, int64_t more_entries);
-/* Reads all headers and makes both indexes anew.  Alone with the segment. */
+/* Reads all headers and makes both indexes anew, durably.  Alone with the segment. */
 MUST_USE enum err segment_rebuild_indexes(struct segment *seg, struct fs *fs, const char *dir, int64_t interval_bytes);
 /* Writes both indexes' entries out. */
 MUST_USE enum err segment_save_indexes(struct segment *seg);

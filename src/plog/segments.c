@@ -23,18 +23,7 @@ enum err plog_write_plain(struct plog *pl, const char *path, const void *data, s
     return e;
 }
 
-static enum err replace_plain(struct plog *pl, const char *path, const void *data, size_t size)
-{
-    char *tmp = mem_printf("%s.tmp", path);
-    enum err e = plog_write_plain(pl, tmp, data, size);
-    if (!e) e = fs_rename(pl->fs, tmp, path);
-    mem_free(tmp);
-    return e;
-}
-
-/* A first file needs no renaming, which costs more than all else of a new log: until it is synced, and the recovery
- * point moves, recovery finds in the batches what a torn one does not tell. */
-enum err plog_write_epochs(struct plog *pl)
+static enum err write_epochs(struct plog *pl, bool replace)
 {
     size_t size;
     pthread_mutex_lock(&pl->lock);
@@ -42,7 +31,7 @@ enum err plog_write_epochs(struct plog *pl)
     pthread_mutex_unlock(&pl->lock);
     if (!text) return OK;
     char *path = plog_path(pl, LEADER_EPOCHS);
-    enum err e = pl->epochs_file ? replace_plain(pl, path, text, size) : plog_write_plain(pl, path, text, size);
+    enum err e = replace ? fs_replace(pl->fs, path, text, size) : plog_write_plain(pl, path, text, size);
     mem_free(path);
     mem_free(text);
     pl->epochs_file = true;
@@ -52,6 +41,20 @@ enum err plog_write_epochs(struct plog *pl)
     epochs_set_filed(&pl->epochs); /* only the role's holder changes them */
     pthread_mutex_unlock(&pl->lock);
     return OK;
+}
+
+/* A first file needs neither renaming nor a sync, which cost more than all else of a new log: until it is synced, and
+ * the recovery point moves, recovery finds in the batches what a torn one does not tell.  One that replaces another
+ * would take that one's entries with it if it were torn, and those of batches below the recovery point nobody reads
+ * again: so it waits for a flush, which syncs it before it takes the other's place. */
+enum err plog_begin_epochs(struct plog *pl)
+{
+    return pl->epochs_file ? OK : write_epochs(pl, false);
+}
+
+enum err plog_save_epochs(struct plog *pl)
+{
+    return write_epochs(pl, pl->epochs_file);
 }
 
 enum err plog_write_snapshot(struct plog *pl, int64_t offset)
@@ -65,8 +68,10 @@ enum err plog_write_snapshot(struct plog *pl, int64_t offset)
     enum err e = plog_write_plain(pl, path, data, size);
     mem_free(path);
     mem_free(data);
-    if (!e) pl->snapshot_offset = offset;
-    return e;
+    if (e) return e;
+    pl->snapshot_offset = offset;
+    pl->files_made++; /* its name is to be synced too */
+    return OK;
 }
 
 enum err plog_add_aborted(struct plog *pl, struct segment *seg, const struct aborted_txn *txn)
@@ -79,8 +84,10 @@ enum err plog_add_aborted(struct plog *pl, struct segment *seg, const struct abo
         mem_free(path);
     }
     if (e) return e;
+    bool is_new = !txns.file;
     e = txnindex_append(&txns, txn);
-    pthread_mutex_lock(&pl->lock); /* readers copy it */
+    if (is_new && txns.file) pl->files_made++; /* its name is to be synced with it */
+    pthread_mutex_lock(&pl->lock);             /* readers copy it */
     seg->txns = txns;
     seg->txns_there = true;
     pthread_mutex_unlock(&pl->lock);
@@ -275,6 +282,7 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
         segment_unref(seg);
         enum err ignored = segment_remove_files(pl->fs, pl->dir, base_offset, ""); /* made anew at the next attempt */
         (void)ignored;
+        if (pl->snapshot_offset == base_offset) pl->snapshot_offset = -1; /* the last close had left it */
         return e;
     }
     segment_end_writing(pl, old);
@@ -305,6 +313,30 @@ enum err plog_roll_at_end(struct plog *pl)
     return e;
 }
 
+/* What the batches that go said of their producers is only in the snapshot with which the log begins then: that is on
+ * the disk before they go. */
+static enum err keep_producers(struct plog *pl, const struct segment *first)
+{
+    if (!first->snapshot_unsynced) return OK;
+    char *path = segment_path(pl->dir, first->base_offset, SEGMENT_SNAPSHOT);
+    struct file *f;
+    enum err e = fs_open(pl->fs, path, FS_READ | FS_WRITE, &f);
+    mem_free(path);
+    if (e) return e == ERR_NOT_FOUND ? OK : e;
+    e = file_sync(f);
+    file_unref(f);
+    return e ? e : fs_sync_dir(pl->fs, pl->dir);
+}
+
+/* Renames a segment's files, durably before the next one's: one that came back, alone or with what was never flushed,
+ * would have recovery cut the log there. */
+static enum err doom_files(struct plog *pl, const struct segment *seg, const struct segment *next)
+{
+    enum err e = keep_producers(pl, next);
+    if (!e) e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
+    return e ? e : fs_sync_dir(pl->fs, pl->dir);
+}
+
 void plog_doom_segment(struct plog *pl, int64_t base_offset, int64_t now_ms)
 {
     int64_t due_ms;
@@ -317,16 +349,18 @@ enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
 {
     ASSERT(count < pl->segment_count);
     for (size_t i = 0; i < count; i++) {
-        pthread_mutex_lock(&pl->lock);
+        /* One whose files cannot be renamed stays, below the start, and has its turn again: without it the log would
+         * have a hole. */
         struct segment *seg = pl->segments[0];
+        enum err e = doom_files(pl, seg, pl->segments[1]);
+        if (e) return e;
+        pthread_mutex_lock(&pl->lock);
         memmove(pl->segments, pl->segments + 1, (pl->segment_count - 1) * sizeof(struct segment *));
         pl->segment_count--;
         pl->size -= seg->size;
         plog_doom_segment(pl, seg->base_offset, now_ms);
         pthread_mutex_unlock(&pl->lock);
-        enum err e = segment_rename_files(pl->fs, pl->dir, seg->base_offset, "", SEGMENT_DELETED);
         segment_unref(seg);
-        if (e) return e;
     }
     return OK;
 }

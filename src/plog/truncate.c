@@ -1,7 +1,8 @@
 /* truncate.c: cutting a log's end, as a follower does whose leader knows better.  Workers, with the writer role.
  *
- * The end goes down first, so that no reader looks for what is being cut; files follow from the newest segment back, so
- * that a crash in between leaves a log without a hole, which recovery takes as it is. */
+ * The end goes down first, so that no reader looks for what is being cut; files follow from the newest segment back,
+ * each of them durably before the next, so that a crash in between leaves a log without a hole, which recovery takes as
+ * it is; and nothing is written in the place of what was cut while a loss of power could bring that back (flush.c). */
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
@@ -10,7 +11,7 @@
 #include "base/mem.h"
 #include "plog/scan.h"
 
-/* Takes the newest segment out and removes its files. */
+/* Takes the newest segment out and removes its files, durably. */
 static enum err remove_newest(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
@@ -19,7 +20,7 @@ static enum err remove_newest(struct plog *pl)
     pthread_mutex_unlock(&pl->lock);
     enum err e = segment_remove_files(pl->fs, pl->dir, seg->base_offset, "");
     segment_unref(seg);
-    return e;
+    return e ? e : fs_sync_dir(pl->fs, pl->dir);
 }
 
 /* What is known of the timestamps of a segment that has been cut, and is written to from now on: those of its first
@@ -48,6 +49,7 @@ static enum err cut_files(struct plog *pl, struct segment *seg, int64_t pos, int
 {
     struct index offsets = seg->offsets, times = seg->times;
     enum err e = file_truncate(seg->log, pos);
+    if (!e) e = file_sync(seg->log);
     if (!e) e = index_truncate(&offsets, offset - seg->base_offset);
     if (!e) e = index_truncate(&times, offset - seg->base_offset);
     struct txnindex txns = seg->txns;
@@ -95,7 +97,7 @@ static enum err follow_end(struct plog *pl, int64_t end)
     bool epochs_changed = epochs_truncate_end(&pl->epochs, end);
     pthread_mutex_unlock(&pl->lock);
     producers_free(old);
-    if (!e && epochs_changed) e = plog_write_epochs(pl);
+    if (!e && epochs_changed) e = plog_begin_epochs(pl);
     return e;
 }
 
@@ -156,7 +158,8 @@ static enum err cut_all(struct plog *pl, int64_t offset)
     pthread_mutex_unlock(&pl->lock);
     if (!e) e = segment_remove_files(pl->fs, pl->dir, last->base_offset, "");
     segment_unref(last);
-    if (!e) e = plog_write_epochs(pl);
+    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
+    if (!e) e = plog_begin_epochs(pl);
     return e ? e : follow_end(pl, offset);
 }
 
@@ -174,9 +177,14 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         pthread_mutex_lock(&pl->lock);
         bool changed = epochs_truncate_end(&pl->epochs, end);
         pthread_mutex_unlock(&pl->lock);
-        if (changed) e = plog_write_epochs(pl);
+        if (changed) e = plog_begin_epochs(pl);
     }
+    /* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame.
+     */
+    bool half_done = e && plog_end(pl) != end;
+    enum err why = half_done && plog_error_passes(e) ? ERR_CORRUPT : e;
+    bool failed = e && !plog_error_passes(why) && plog_set_failed(pl, why);
     exclusive_end(pl);
-    if (e && !plog_error_passes(e)) e = plog_fail(pl, e);
+    if (failed) plog_tell_failed(pl, why);
     return e;
 }

@@ -123,6 +123,13 @@ enum err txnindex_truncate(struct txnindex *ti, int64_t offset)
     return OK;
 }
 
+enum err txnindex_clear(struct txnindex *ti)
+{
+    enum err e = ti->file ? file_truncate(ti->file, 0) : OK;
+    if (!e) ti->size = 0;
+    return e;
+}
+
 struct check {
     int64_t last_offset;
     bool bad;

@@ -32,6 +32,8 @@ MUST_USE enum err txnindex_append(struct txnindex *ti, const struct aborted_txn 
 MUST_USE enum err txnindex_flush(struct txnindex *ti);
 /* Drops entries that end at or above `offset`. */
 MUST_USE enum err txnindex_truncate(struct txnindex *ti, int64_t offset);
+/* Drops all, whatever they are. */
+MUST_USE enum err txnindex_clear(struct txnindex *ti);
 /* ERR_CORRUPT when an entry has an unknown version, ends below the segment's base offset or not after the one before.
  */
 MUST_USE enum err txnindex_check(struct txnindex *ti, int64_t base_offset);

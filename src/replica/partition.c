@@ -40,6 +40,7 @@ static void partition_free(struct job *job)
 {
     struct partition *p = CONTAINER_OF(job, struct partition, closing);
     if (p->pl) plog_abandon(p->pl);
+    partition_unref(atomic_load(&p->successor));
     pthread_mutex_destroy(&p->lock);
     mem_free(p->topic);
     mem_free(p);
@@ -184,6 +185,12 @@ void partition_set_deleted(struct partition *p)
     partition_set_offline(p);
 }
 
+void partition_set_successor(struct partition *p, struct partition *q)
+{
+    atomic_store(&p->successor, partition_ref(q));
+    wake_all(p);
+}
+
 int64_t partition_last_stable(struct partition *p)
 {
     int64_t unstable = plog_first_unstable(p->pl);
@@ -204,6 +211,8 @@ enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch
 enum err partition_raise_start(struct partition *p, int64_t offset)
 {
     enum err e = plog_set_start(p->pl, offset);
+    struct partition *next = partition_successor(p);
+    if (e == ERR_CLOSED && next) return partition_raise_start(next, offset);
     if (!e) atomic_store(&p->changed, UINT8_MAX);
     return e;
 }

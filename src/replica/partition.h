@@ -50,9 +50,10 @@ struct partition {
     bool retain_never;
     bool found; /* by replicas_load(): the checkpoints of then speak of it */
     struct job closing;
-    _Atomic bool opened;  /* `pl` is there: it may be looked at, also when not online any more */
-    _Atomic bool online;  /* false: not open yet, the log failed, or the partition is being deleted */
-    _Atomic bool deleted; /* the latter */
+    _Atomic bool opened;                   /* `pl` is there: it may be looked at, also when not online any more */
+    _Atomic bool online;                   /* false: not open yet, the log failed, or the partition is being deleted */
+    _Atomic bool deleted;                  /* the latter */
+    _Atomic(struct partition *) successor; /* a reference: it has moved to another directory, and lives there */
     _Atomic bool leads;
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
@@ -103,6 +104,14 @@ void partition_failed(struct partition *p, enum err e, const char *what);
 void partition_set_offline(struct partition *p);
 /* The same, since it is no replica any more: clients are told to look for the leader anew. */
 void partition_set_deleted(struct partition *p);
+
+/* Who serves it now, lent as long as `p` is; NULL while that is `p` itself. */
+static inline struct partition *partition_successor(const struct partition *p)
+{
+    return atomic_load_explicit(&p->successor, memory_order_acquire);
+}
+/* Takes a reference on `q`, and wakes waiters. */
+void partition_set_successor(struct partition *p, struct partition *q);
 
 /* Consumers see what lies below it. */
 static inline int64_t partition_high_watermark(const struct partition *p)

@@ -119,6 +119,9 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     pthread_mutex_init(&r->lock, NULL);
     pthread_mutex_init(&r->checkpoint_lock, NULL);
     list_init(&r->doomed);
+    list_init(&r->moves);
+    list_init(&r->found_moves);
+    atomic_init(&r->move_bytes_per_s, INT64_MAX);
     replicas_files_init(r);
     replicas_retention_init(r);
     r->services.workers = opt->workers;
@@ -217,7 +220,7 @@ static void with_all_logs(struct replicas *r, void (*work)(struct job *job), con
 /* One directory's failure leaves the others clean: each has a mark of its own. */
 static void mark_clean(struct replicas *r, struct log_dir *d, int64_t broker_epoch)
 {
-    enum err e = atomic_load(&d->why);
+    enum err e = (enum err)atomic_load(&d->why);
     uint32_t unrecovered = atomic_load(&d->unrecovered);
     if (unrecovered) {
         LOG_WARN(
@@ -236,14 +239,30 @@ static void mark_clean(struct replicas *r, struct log_dir *d, int64_t broker_epo
               err_name(e));
 }
 
+/* A log that failed has to be recovered: its directory was not shut down cleanly. */
+static bool any_failed(struct replicas *r, const struct log_dir *d)
+{
+    bool failed = false;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->all_count; i++) {
+        struct partition *p = r->all[i];
+        failed |= p->dir == d && atomic_load(&p->opened) && !atomic_load(&p->online);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return failed;
+}
+
 /* Recovery points and the like are of open logs whose ends are on the disk: so these are flushed first. */
 static void close_cleanly(struct replicas *r, int64_t broker_epoch)
 {
+    atomic_store(&r->closing, true);
     for (size_t i = 0; i < r->dir_count; i++) r->dirs[i].unclean = false;
     with_all_logs(r, flush_one, "flush_failed");
+    for (size_t i = 0; i < r->dir_count; i++) r->dirs[i].unclean |= any_failed(r, &r->dirs[i]);
     for (int kind = CHORE_CHECKPOINT; kind <= CHORE_CLEANED; kind++)
         (void)!replicas_write_checkpoints(r, (enum chore_kind)kind); /* marks the directory */
     with_all_logs(r, close_one, "log_close_failed");
+    replicas_moves_close(r, true);
     for (size_t i = 0; i < r->dir_count; i++) mark_clean(r, &r->dirs[i], broker_epoch);
 }
 
@@ -254,6 +273,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     cleaner_free(r->cleaner); /* before the logs go */
     r->cleaner = NULL;
     if (clean) close_cleanly(r, broker_epoch);
+    replicas_moves_close(r, false);
     table_each(r->by_name, free_topic, NULL);
     table_free(r->by_name);
     table_free(r->by_id);

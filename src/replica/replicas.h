@@ -70,6 +70,7 @@ struct replicas_options {
     struct cleaner_options cleaner;
     int64_t reserve_bytes; /* log.dir.reserve.bytes, log.dir.resume.bytes; -1: by the disk's size */
     int64_t resume_bytes;
+    size_t moves_max; /* num.replica.alter.log.dirs.threads: moves at a time; 0: as many as directories */
     /* The settings of a topic that is about to be opened; may be called on workers. */
     void (*settings_of)(void *arg, struct str topic, struct topic_settings *out);
     void *settings_arg;
@@ -151,6 +152,21 @@ const char *partition_dir_path(const struct partition *p);
 /* Every partition at this moment, with a reference each, to be released with replicas_list_free().  Any thread. */
 struct partition **replicas_list(struct replicas *r, size_t *count);
 void replicas_list_free(struct partition **list, size_t count);
+
+/* Moves a partition to another of log.dirs while it is served (KIP-113); to where it is: cancels a move.
+ * LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR; REPLICA_NOT_AVAILABLE: it is not here, and will be made there when it comes.
+ * Home loop. */
+enum kerr replicas_move(struct replicas *r, struct str topic, int32_t index, struct str dir);
+/* replica.alter.log.dirs.io.max.bytes.per.second, of all moves together.  Any thread. */
+void replicas_set_move_rate(struct replicas *r, int64_t bytes_per_s);
+/* What moves have copied so far.  Any thread. */
+struct future_view {
+    struct partition *p; /* a reference */
+    const char *dir;
+    int64_t size, lag; /* bytes; records that are missing */
+};
+struct future_view *replicas_futures(struct replicas *r, size_t *count);
+void replicas_futures_free(struct future_view *list, size_t count);
 
 typedef void (*replicas_done)(void *arg, const struct leader_and_isr_response *response);
 typedef void (*replicas_stopped)(void *arg, const struct stop_replica_response *response);

@@ -20,6 +20,7 @@ struct apply_item {
     struct str topic;
     struct uuid topic_id;
     struct partition *p; /* a reference; NULL when refused */
+    struct move *move;   /* to another directory, that a stop has interrupted */
     bool is_known;       /* in the table already */
     bool leads;
     bool new_epoch;
@@ -109,18 +110,22 @@ static struct log_dir *dir_of_item(struct replicas *r, const struct apply_item *
 {
     for (size_t i = 0; i < r->dir_count && !it->state->is_new; i++)
         if (!log_dir_is_online(&r->dirs[i])) return &r->dirs[i];
-    struct log_dir *d = replicas_choose_dir(r);
+    struct log_dir *d = replicas_preferred_dir(r, it->topic, it->state->partition_index);
+    if (!d) d = replicas_choose_dir(r);
     return d ? d : &r->dirs[0];
 }
 
-static struct partition *partition_of_item(struct apply *ap, const struct apply_item *it)
+static struct partition *partition_of_item(struct apply *ap, struct apply_item *it)
 {
     struct replicas *r = ap->r;
     const char *name = arena_str(&ap->arena, it->topic).data;
     struct partition *p = replicas_unclaimed(r, name, it->state->partition_index);
     if (p && p->opening) return partition_ref(p);
     p = replicas_claim(r, name, it->state->partition_index);
-    if (p) return p;
+    if (p) {
+        it->move = replicas_move_found(r, p);
+        return p;
+    }
     p = partition_new(name, it->state->partition_index, dir_of_item(r, it), &r->services);
     p->topic_id = it->topic_id;
     return p;
@@ -163,8 +168,11 @@ enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch)
 {
     if (plog_last_epoch(p->pl) >= leader_epoch) return KERR_NONE;
     enum err e = plog_epoch_begin(p->pl, leader_epoch);
+    struct partition *next = partition_successor(p);
+    if (e == ERR_CLOSED && next) e = plog_epoch_begin(next->pl, leader_epoch);
     if (!e) return KERR_NONE;
     LOG_ERROR("leader_epoch_write_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+    replicas_dir_check(p->dir, e, "leader-epoch-checkpoint");
     return KERR_KAFKA_STORAGE_ERROR;
 }
 
@@ -192,7 +200,11 @@ static void job_work(struct job *job)
 {
     struct apply_job *aj = CONTAINER_OF(job, struct apply_job, job);
     for (size_t i = 0; i < aj->count; i++)
-        if (!aj->items[i].kerr && !aj->items[i].deferred) item_open(aj->apply, &aj->items[i]);
+        if (!aj->items[i].kerr && !aj->items[i].deferred) {
+            item_open(aj->apply, &aj->items[i]);
+            if (!aj->items[i].kerr && aj->items[i].move)
+                (void)!replicas_move_open(aj->items[i].move); /* it says why not */
+        }
 }
 
 /* ---- Step 3, home loop */
@@ -265,7 +277,10 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
         if (!it->is_known) atomic_fetch_sub(&p->dir->partition_count, 1);
         partition_unref(it->p);
     }
+    struct partition *next = partition_successor(p);
     if (!it->kerr && !it->deferred) partition_set_role(p, it->leads, it->state->leader_epoch, it->state->isr_count);
+    if (!it->kerr && next) partition_set_role(next, it->leads, it->state->leader_epoch, it->state->isr_count);
+    if (it->move) replicas_move_resume(it->move, !it->kerr && !r->stopping);
     partition_unref(p);
 }
 
@@ -365,7 +380,7 @@ struct stop_job {
 
 /* <dir>/<topic>-<index>.<32 hex digits>-delete, the topic cut so that the name stays below 255 bytes (as Kafka does).
  */
-static char *doomed_path(struct replicas *r, const struct partition *p)
+char *replicas_doomed_path_in(struct replicas *r, const struct partition *p, const struct log_dir *d)
 {
     uint64_t id[2];
     rng_fill(r->opt.rng, id, sizeof id);
@@ -373,17 +388,28 @@ static char *doomed_path(struct replicas *r, const struct partition *p)
     int n = snprintf(tail, sizeof tail, "-%d.%016llx%016llx-delete", p->index, (unsigned long long)id[0],
                      (unsigned long long)id[1]);
     int room = 255 - n;
-    return mem_printf("%s/%.*s%s", p->dir->path, room, p->topic, tail);
+    return mem_printf("%s/%.*s%s", d->path, room, p->topic, tail);
+}
+
+char *replicas_doomed_path(struct replicas *r, const struct partition *p)
+{
+    return replicas_doomed_path_in(r, p, p->dir);
 }
 
 /* Renames the directory, with the log in it or without one, if it could not be opened. */
 static enum err stop_retire(struct replicas *r, struct stop_item *it)
 {
     struct partition *p = it->p;
-    it->doomed_path = doomed_path(r, p);
+    it->doomed_path = replicas_doomed_path(r, p);
     enum err e;
     if (p->pl) {
         e = plog_retire(p->pl, it->doomed_path);
+        struct partition *next = partition_successor(p);
+        if (e == ERR_CLOSED && next) { /* a move was faster */
+            mem_free(it->doomed_path);
+            it->doomed_path = replicas_doomed_path(r, next);
+            e = plog_retire(next->pl, it->doomed_path);
+        }
     } else {
         char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index);
         e = fs_rename(r->opt.fs, path, it->doomed_path);
@@ -476,6 +502,7 @@ static void delete_unclaimed(struct replicas *r, struct stop_job *sj, struct sto
     it->delete = true;
     it->delay_ms = settings.log.file_delete_delay_ms;
     partition_set_deleted(it->p);
+    replicas_move_discard_found(r, it->p);
     replicas_drop(r, it->p);
     struct opening *op = it->p->opening;
     if (!op) return;
@@ -523,6 +550,7 @@ static void stop_one(struct replicas *r, struct stop_job *sj, struct stop_item *
     it->delete = ps->delete_partition;
     it->delay_ms = topic_settings(t)->log.file_delete_delay_ms;
     if (it->delete) {
+        replicas_move_cancel(r, p);
         partition_set_deleted(p);
         unlink_partition(r, t, p);
     } else {

@@ -2,6 +2,7 @@
 #ifndef REPLICA_REPLICAS_INTERNAL_H
 #define REPLICA_REPLICAS_INTERNAL_H
 
+#include "base/hash.h"
 #include "base/table.h"
 #include "plog/checkpoint.h"
 #include "replica/replicas.h"
@@ -68,6 +69,8 @@ struct opening {
         int32_t leader_epoch, isr_count, topic_partitions;
         struct uuid topic_id;
     } role;
+    struct move *move; /* to another directory, that a stop has interrupted */
+    bool move_tried;
     struct stop_job *stopper; /* waits for the end, to delete the partition */
 };
 
@@ -88,6 +91,23 @@ struct retention {
     size_t count, cap;
     int64_t check_us; /* when logs in which something changed are looked at, clock_mono_us() */
 };
+
+/* A future directory that a stop has left; until its partition is there. */
+struct found_move {
+    struct list_node node;
+    char *topic, *path;
+    int32_t index;
+    struct log_dir *dir;
+};
+
+/* Where a partition is to be made that is not here yet. */
+struct preferred {
+    UT_hash_handle hh;
+    char *key; /* "topic-7" */
+    struct log_dir *dir;
+};
+
+struct move;
 
 enum chore_kind {
     CHORE_RETENTION,
@@ -123,11 +143,18 @@ struct replicas {
     struct openings openings;
     struct list doomed; /* by due time */
     struct timer doomed_timer;
+    struct list moves; /* replicas_move.c; changed by the home loop, under `lock`, which any thread takes to read it */
+    struct list found_moves;
+    bool moves_started;
+    struct preferred *preferred;
+    _Atomic int64_t move_bytes_per_s;
+    int64_t move_due_us; /* what has been copied used the limit up until then; home loop */
     int64_t retained_us; /* replicas_space.c: when retention was last called for room; home loop */
     int64_t asked_us;    /* when the controller was last asked again, and whether a log could not be opened since */
     bool unopened;
     bool ready; /* open: messages to the home loop find it alive */
     bool stopping;
+    _Atomic bool closing; /* nothing is appended any more */
 };
 
 /* replicas.c */
@@ -152,7 +179,8 @@ static inline bool log_dir_is_online(const struct log_dir *d)
 /* Takes the directory offline with all its partitions, tells replicas_options.dir_failed on the home loop, and leaves
  * the process alone.  `what` names what failed, for the log.  Any thread, without the locks of replicas or logs. */
 void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, const char *what);
-/* The same when `e` speaks of the directory: not of a full disk, nor of a limit of the process.  Returns `e`. */
+/* The same when `e` speaks of the directory: not of a full disk, a limit of the process, a name that is in use (a mount
+ * point) or a single log's content.  Returns `e`. */
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what);
 
 /* replicas_survey.c */
@@ -193,7 +221,8 @@ void replicas_opening_defer(struct opening *op, const struct role *role);
 void replicas_stop_opening(struct replicas *r);
 
 /* replicas_apply.c */
-/* Takes a partition with an open log into the table of topics, which refers to it from now on.  Home loop. */
+/* Takes a partition into the table of topics, and over the caller's reference.  Also one whose log could not be opened:
+ * clients are told why.  Home loop. */
 void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
                     int32_t topic_partitions);
 /* A leader's epoch begins in its log.  Worker. */
@@ -202,9 +231,44 @@ enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch);
 enum kerr replicas_check_topic_id(const struct partition *p, struct uuid topic_id);
 /* An opening that it has waited for is over. */
 void replicas_stop_go_on(struct stop_job *sj);
+/* replicas_apply.c */
+/* A fresh name for a directory that is to be deleted, beside the partition's own or in another log directory.  To be
+ * freed. */
+char *replicas_doomed_path(struct replicas *r, const struct partition *p);
+char *replicas_doomed_path_in(struct replicas *r, const struct partition *p, const struct log_dir *d);
+
+/* replicas_move.c */
+/* The directory that was asked for before the partition is made, once, counted there; NULL: none. */
+struct log_dir *replicas_preferred_dir(struct replicas *r, struct str topic, int32_t index);
+/* At load: a directory NAME-future in `d`. */
+void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name);
+/* The move that such a directory is the beginning of; NULL: none.  Before anybody appends to `p`: replicas_move_open()
+ * on a worker, then replicas_move_resume().  Home loop. */
+struct move *replicas_move_found(struct replicas *r, struct partition *p);
+enum err replicas_move_open(struct move *m);
+/* Goes on with it; not `wanted`: leaves it to the next start. */
+void replicas_move_resume(struct move *m, bool wanted);
+/* The partition is deleted before anybody has gone on with its move. */
+void replicas_move_discard_found(struct replicas *r, struct partition *p);
+/* The partition is about to be deleted.  Home loop. */
+void replicas_move_cancel(struct replicas *r, const struct partition *p);
+/* Lines for moves that are about to take over in `d`. */
+void replicas_moves_checkpoint(struct replicas *r, const struct log_dir *d, enum chore_kind kind,
+                               struct checkpoint *cp);
+void replicas_moves_stop(struct replicas *r);
+/* A crash in the midst of a takeover left this directory beside the one that it has moved to: it is dropped.  At load,
+ * before it is opened. */
+bool replicas_moved_away(struct replicas *r, const struct partition *p);
+/* Moves begin; when the cleaner is there that they hold. */
+void replicas_moves_start(struct replicas *r);
+/* All loops and workers have stopped. */
+void replicas_moves_close(struct replicas *r, bool clean);
+
 /* replicas_space.c */
 /* A write failed for lack of space.  Any thread, without locks. */
 void replicas_dir_full(struct log_dir *d);
+/* So much is about to be written, see partition_wrote(). */
+void replicas_dir_wrote(struct log_dir *d, size_t bytes);
 /* Looks at the free space of every directory.  Worker; then, on the home loop, replicas_space_looked(). */
 void replicas_space_work(struct replicas *r);
 void replicas_space_looked(struct replicas *r);

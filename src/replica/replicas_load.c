@@ -35,8 +35,11 @@ static void load_dir_entry(void *arg, const char *name, bool is_dir)
     }
     char *topic;
     int32_t index;
-    if (ends_with(name, "-future") || ends_with(name, "-stray") || !replicas_parse_dir_name(name, &topic, &index))
+    if (ends_with(name, "-future")) {
+        replicas_move_note(ld->r, ld->dir, name);
         return;
+    }
+    if (ends_with(name, "-stray") || !replicas_parse_dir_name(name, &topic, &index)) return;
     struct partition *p = partition_new(topic, index, ld->dir, &ld->r->services);
     p->found = true;
     mem_free(topic);
@@ -296,12 +299,25 @@ static enum err load_measure(struct load *ld, size_t *now, struct fault *f)
     return OK;
 }
 
+/* Recovery points go down a little before recovery (replicas_upkeep.c); and what the files say of logs that are not
+ * there any more must not be taken for that of new ones of the same names. */
+static enum err checkpoint_before_recovery(struct replicas *r)
+{
+    bool unclean = false;
+    for (size_t i = 0; i < r->dir_count; i++) unclean |= log_dir_is_online(&r->dirs[i]) && !r->dirs[i].clean;
+    if (!unclean) return OK;
+    enum err e = replicas_write_checkpoints(r, CHORE_CHECKPOINT);
+    if (!e) e = replicas_write_checkpoints(r, CHORE_STARTS);
+    return e && !replicas_all_dirs_offline(r) ? OK : e;
+}
+
 static enum err load_open(struct load *ld, struct fault *f)
 {
     struct replicas *r = ld->r;
     size_t now = 0, failed = 0;
     enum err e = load_measure(ld, &now, f);
     for (size_t i = 0; i < ld->count && !e; i++) e = load_keep(r, ld->items[i]->p, f);
+    if (!e) e = checkpoint_before_recovery(r);
     if (!e) e = on_all(r, ld->items, now, replicas_opening_work, f);
     if (e) now = ld->count;
     for (size_t i = 0; i < now; i++) {
@@ -326,6 +342,19 @@ static enum err load_open(struct load *ld, struct fault *f)
     return OK;
 }
 
+/* Only where there is another directory to move to. */
+static void load_drop_moved(struct load *ld)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < ld->count; i++) {
+        if (ld->r->dir_count > 1 && replicas_moved_away(ld->r, ld->items[i]->p))
+            replicas_opening_free(ld->items[i]);
+        else
+            ld->items[kept++] = ld->items[i];
+    }
+    ld->count = kept;
+}
+
 enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
 {
     r->threads = threads;
@@ -338,6 +367,7 @@ enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
         if (e && !log_dir_is_online(&r->dirs[i]) && !replicas_all_dirs_offline(r)) e = OK;
     }
     if (!e) e = remove_clean_marks(r, f);
+    if (!e) load_drop_moved(&ld);
     if (!e)
         e = load_open(&ld, f);
     else

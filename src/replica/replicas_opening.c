@@ -29,6 +29,7 @@ struct opening *replicas_opening_new(struct replicas *r, struct partition *p)
 
 void replicas_opening_free(struct opening *op)
 {
+    if (op->move) replicas_move_resume(op->move, false);
     if (op->p->opening == op) op->p->opening = NULL;
     partition_unref(op->p);
     mem_free(op);
@@ -54,6 +55,8 @@ void replicas_opening_work(struct job *job)
     }
     const struct log_origin origin = replicas_loaded_origin(p);
     op->e = replicas_open_log(op->r, p, &origin, op, &op->fault);
+    /* A truncation that was interrupted: what is appended now is not on the disk because the checkpoint says so. */
+    if (!op->e && plog_end(p->pl) < origin.recovery_point) op->e = replicas_write_checkpoints(op->r, CHORE_CHECKPOINT);
     if (!op->e && !p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
 }
 
@@ -74,7 +77,9 @@ static void settle(struct opening *op);
 static void epoch_work(struct job *job)
 {
     struct opening *op = CONTAINER_OF(job, struct opening, job);
-    if (replicas_begin_epoch(op->p, op->role.leader_epoch)) op->e = ERR_IO; /* logged */
+    if (op->role.leads && replicas_begin_epoch(op->p, op->role.leader_epoch)) op->e = ERR_IO; /* logged */
+    if (!op->e && op->move && !op->move_tried) (void)!replicas_move_open(op->move);           /* the same */
+    op->move_tried = true;
 }
 
 static void epoch_done(struct job *job)
@@ -93,7 +98,8 @@ static void take_role(struct opening *op)
     p->opening = NULL;
     replicas_enter(r, p, str_of(p->topic), role.topic_id, role.topic_partitions);
     partition_set_role(p, role.leads, role.leader_epoch, role.isr_count);
-    partition_unref(claimed);
+    if (op->move) replicas_move_resume(op->move, true);
+    op->move = NULL;
 }
 
 /* The log is open, or not to be had: what waits for it goes on.  Until a role has been taken the opening stays, so that
@@ -116,7 +122,9 @@ static void settle(struct opening *op)
         replicas_opening_free(op);
         return;
     }
-    if (op->role.leads && plog_last_epoch(op->p->pl) < op->role.leader_epoch) {
+    if (!op->move) op->move = replicas_move_found(r, op->p);
+    bool begins = op->role.leads && plog_last_epoch(op->p->pl) < op->role.leader_epoch;
+    if (begins || (op->move && !op->move_tried)) {
         op->job = (struct job){.loop = r->opt.home, .work = epoch_work, .done = epoch_done};
         workers_submit(r->opt.workers, &op->job);
         return;

@@ -220,7 +220,11 @@ bool partition_disk_is_full(const struct partition *p)
 
 void partition_wrote(struct partition *p, size_t bytes)
 {
-    struct log_dir *d = p->dir;
+    replicas_dir_wrote(p->dir, bytes);
+}
+
+void replicas_dir_wrote(struct log_dir *d, size_t bytes)
+{
     int64_t sum = atomic_fetch_add_explicit(&d->unlooked_bytes, (int64_t)bytes, memory_order_relaxed);
     if (UNLIKELY(sum >= atomic_load_explicit(&d->look_bytes, memory_order_relaxed))) look_soon(d);
 }

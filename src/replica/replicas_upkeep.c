@@ -83,18 +83,22 @@ static void flush_work(struct job *job)
     replicas_list_free(list, count);
 }
 
-static int64_t value_recovery_point(struct partition *p)
+/* With nothing to come any more it is the log's end, as Kafka leaves it. */
+static int64_t value_recovery_point(struct replicas *r, struct partition *p)
 {
-    return plog_recovery_point(p->pl);
+    return atomic_load(&r->closing) && atomic_load(&p->online) ? plog_recovery_point(p->pl)
+                                                               : plog_recovery_start(p->pl);
 }
 
-static int64_t value_log_start(struct partition *p)
+static int64_t value_log_start(struct replicas *r, struct partition *p)
 {
+    (void)r;
     return plog_start(p->pl);
 }
 
-static int64_t value_high_watermark(struct partition *p)
+static int64_t value_high_watermark(struct replicas *r, struct partition *p)
 {
+    (void)r;
     return partition_high_watermark(p);
 }
 
@@ -113,8 +117,9 @@ static struct checkpoint *loaded_watermarks(struct log_dir *d)
     return &d->watermarks;
 }
 
-static int64_t value_cleaned(struct partition *p)
+static int64_t value_cleaned(struct replicas *r, struct partition *p)
 {
+    (void)r;
     return plog_cleaned(p->pl);
 }
 
@@ -126,7 +131,7 @@ static struct checkpoint *loaded_cleaned(struct log_dir *d)
 /* A negative value is left out. */
 static const struct {
     const char *file;
-    int64_t (*value)(struct partition *p);
+    int64_t (*value)(struct replicas *r, struct partition *p);
     struct checkpoint *(*loaded)(struct log_dir *d);
 } checkpoint_kinds[CHORE_COUNT] = {
     [CHORE_CHECKPOINT] = {CHECKPOINT_RECOVERY_POINT, value_recovery_point, loaded_recovery_points},
@@ -135,14 +140,21 @@ static const struct {
     [CHORE_CLEANED] = {CHECKPOINT_CLEANER, value_cleaned, loaded_cleaned},
 };
 
-/* A log that is not open (yet) keeps the line that the file had, one that went offline has its own: recovery goes by
- * them. */
+/* What the file had for a log that is not open (yet).  Recovery will make indexes anew without a sync.  If everything
+ * was flushed, so that the recovery point is the log's end, and the segment is closed before the next checkpoint, that
+ * point would lie behind a segment whose indexes may be lost: so it goes down to the last record, as
+ * plog_recovery_start() would have it. */
+static int64_t value_loaded(enum chore_kind kind, struct partition *p)
+{
+    int64_t value = checkpoint_get(checkpoint_kinds[kind].loaded(p->dir), str_of(p->topic), p->index, -1);
+    return kind == CHORE_CHECKPOINT && !p->dir->clean && value > 0 ? value - 1 : value;
+}
+
+/* One that went offline has its own values: recovery goes by them. */
 static void checkpoint_partition(struct checkpoint *cp, enum chore_kind kind, struct partition *p)
 {
     if (atomic_load(&p->deleted)) return;
-    int64_t value = atomic_load(&p->opened)
-                        ? checkpoint_kinds[kind].value(p)
-                        : checkpoint_get(checkpoint_kinds[kind].loaded(p->dir), str_of(p->topic), p->index, -1);
+    int64_t value = atomic_load(&p->opened) ? checkpoint_kinds[kind].value(p->dir->r, p) : value_loaded(kind, p);
     if (value >= 0) checkpoint_set(cp, str_of(p->topic), p->index, value);
 }
 
@@ -153,6 +165,7 @@ static enum err write_checkpoint(struct log_dir *d, enum chore_kind kind, struct
     checkpoint_init(&cp);
     for (size_t i = 0; i < count; i++)
         if (list[i]->dir == d) checkpoint_partition(&cp, kind, list[i]);
+    replicas_moves_checkpoint(d->r, d, kind, &cp);
     char *path = mem_printf("%s/%s", d->path, checkpoint_kinds[kind].file);
     struct fault f = {0};
     enum err e = checkpoint_write(&cp, d->r->opt.fs, path, &f);
@@ -241,6 +254,7 @@ void replicas_start_upkeep(struct replicas *r)
             chore_arm(c);
     }
     if (r->opt.clean) r->cleaner = cleaner_new(r, &r->opt.cleaner);
+    replicas_moves_start(r);
     doomed_arm(r);
 }
 
@@ -313,6 +327,7 @@ void replicas_stop_upkeep(struct replicas *r)
     atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);
     loop_timer_cancel(r->opt.home, &r->doomed_timer);
+    replicas_moves_stop(r);
     struct list_node *n;
     while ((n = list_pop_front(&r->doomed))) {
         struct doomed *d = CONTAINER_OF(n, struct doomed, node);

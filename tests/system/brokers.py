@@ -39,16 +39,22 @@ def wait_until(condition, seconds, what):
         _tick.wait(0.02)
 
 
+_given_ports = set()  # a broker that is stopped keeps its port
+
+
 def free_port():
-    """A port nobody listens on, below the range that outgoing connections are given theirs from."""
+    """A port nobody listens on, below the range that outgoing connections are given theirs from; each only once."""
     while True:
         port = random.randrange(15000, 32000)
+        if port in _given_ports:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
-                return port
             except OSError:
                 continue
+        _given_ports.add(port)
+        return port
 
 
 class Broker:

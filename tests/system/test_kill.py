@@ -5,14 +5,13 @@ import os
 import random
 import shutil
 import sqlite3
-import threading
 
 import pytest
-from confluent_kafka import Producer
 
 import batches
-from batches import CODECS, Record, build
+from batches import Record, build
 from brokers import wait_until
+from writers import Writer, acknowledged, finish
 
 KILLS = int(os.environ.get("BARNABAS_KILLS", "50"))
 SEED = int(os.environ.get("BARNABAS_SEED", str(random.randrange(1 << 30))))
@@ -21,74 +20,13 @@ PRODUCERS = 5
 ROUND_RECORDS = 300  # of each producer between two kills
 
 
-class Writer(threading.Thread):
-    """An idempotent producer in a thread: record i goes to partition i % PARTITIONS and says who wrote it and i.
-
-    It writes as long as `limit` allows and never gives a record up, so in the end every record is acknowledged."""
-
-    def __init__(self, broker, topic, number):
-        super().__init__(daemon=True)
-        self.topic, self.number = topic, number
-        self.limit = 0
-        self.finish = False
-        self.acknowledged = {}  # i -> (partition, offset)
-        self.failures = []
-        self.written = 0
-        self.producer = Producer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "enable.idempotence": True,
-                "max.in.flight.requests.per.connection": 5,
-                "compression.type": CODECS[number % len(CODECS)],
-                "linger.ms": 2,
-                "batch.num.messages": 20,
-                "message.timeout.ms": 0,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 200,
-                "retry.backoff.ms": 20,
-                "topic.metadata.refresh.interval.ms": 1000,
-                "error_cb": self.on_error,
-                "log_level": 0,
-            }
-        )
-
-    def on_error(self, error):
-        if error.fatal():
-            self.failures.append(f"{error.name()}: {error}")
-
-    def on_delivery(self, i):
-        def note(error, message):
-            if error is not None:
-                self.failures.append(f"record {i}: {error}")
-            else:
-                self.acknowledged[i] = (message.partition(), message.offset())
-
-        return note
-
-    def run(self):
-        while not self.finish and not self.failures:
-            if self.written < self.limit:
-                i = self.written
-                try:
-                    self.producer.produce(
-                        self.topic,
-                        value=b"%d %d " % (self.number, i) + b"." * (i % 200),
-                        key=b"%d" % self.number,
-                        partition=i % PARTITIONS,
-                        on_delivery=self.on_delivery(i),
-                    )
-                    self.written += 1
-                    self.producer.poll(0)
-                except BufferError:
-                    self.producer.poll(0.01)
-            else:
-                self.producer.poll(0.01)
-
-
-def acknowledged(writers):
-    failures = [failure for writer in writers for failure in writer.failures]
-    assert not failures, f"seed {SEED}: {failures[:5]}"
-    return sum(len(writer.acknowledged) for writer in writers)
+def record_of(number):
+    """Record i goes to partition i % PARTITIONS and says who wrote it and i."""
+    return lambda i: {
+        "value": b"%d %d " % (number, i) + b"." * (i % 200),
+        "key": b"%d" % number,
+        "partition": i % PARTITIONS,
+    }
 
 
 @pytest.mark.timeout(1200)
@@ -97,28 +35,25 @@ def test_every_acknowledged_record_of_idempotent_producers_is_there_once_and_in_
     broker = fresh_broker().start()
     with broker.connect() as c:
         c.new_topic(topic_name, PARTITIONS, configs={"segment.bytes": str(1 << 20)})
-    writers = [Writer(broker, topic_name, n) for n in range(PRODUCERS)]
+    writers = [Writer(broker, topic_name, n, record_of(n)) for n in range(PRODUCERS)]
     for writer in writers:
         writer.start()
     try:
         for kill in range(KILLS):
-            before = acknowledged(writers)
+            before = acknowledged(writers, SEED)
             for writer in writers:
                 writer.limit = (kill + 1) * ROUND_RECORDS
             # Somewhere inside the round, while all of them write.
             target = before + rng.randrange(1, PRODUCERS * ROUND_RECORDS * 3 // 4)
             wait_until(
-                lambda goal=target: acknowledged(writers) >= goal, 120, f"{target} records acknowledged, seed {SEED}"
+                lambda goal=target: acknowledged(writers, SEED) >= goal, 120, f"{target} records acknowledged, seed {SEED}"
             )
             broker.kill()
             broker.start()
         total = PRODUCERS * KILLS * ROUND_RECORDS
-        wait_until(lambda: acknowledged(writers) == total, 120, f"all {total} records acknowledged, seed {SEED}")
+        wait_until(lambda: acknowledged(writers, SEED) == total, 120, f"all {total} records acknowledged, seed {SEED}")
     finally:
-        for writer in writers:
-            writer.finish = True
-        for writer in writers:
-            writer.join()
+        finish(writers)
     with broker.connect() as c:
         for partition in range(PARTITIONS):
             verify(c, topic_name, partition, writers)

@@ -16,6 +16,7 @@ import pytest
 
 from batches import Record, build
 from brokers import free_port, wait_until
+from rawkafka import Kerr
 
 pytestmark = pytest.mark.barnabas_only
 
@@ -316,6 +317,18 @@ class TestStopping:
                 broker.stop()
         broker.start()
         wait_until(lambda: not (broker.log_dir / "stuck-0").exists(), 30, "the next start has deleted it")
+        broker.stop()
+
+    def test_a_deletion_that_could_not_rename_is_tried_again_while_the_broker_runs(self, fresh_broker):
+        broker = fresh_broker({"log.segment.delete.delay.ms": "0"}).start()
+        with broker.connect() as c:
+            c.new_topic("stuck")
+            with mounted(broker.log_dir / "stuck-0", "size=1m"):
+                answer = c.call("DeleteTopics", 5, TopicNames=["stuck"], TimeoutMs=100).Responses[0]
+                assert answer.ErrorCode == Kerr.REQUEST_TIMED_OUT
+                assert "replica_not_deleted" in broker.output()
+            wait_until(lambda: not (broker.log_dir / "stuck-0").exists(), 30, "it has been tried again")
+            c.new_topic("stuck")
         broker.stop()
 
     def test_the_clean_mark_goes_when_it_runs(self, stopped):

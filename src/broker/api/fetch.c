@@ -106,13 +106,27 @@ static bool slice_is_warm(const struct plog_slice *s)
     return file_pread_nowait(s->file, &byte, 1, s->pos + (int64_t)s->size - 1, &got) != ERR_AGAIN;
 }
 
+/* To where the partition lives now, if it has moved to another directory. */
+static void part_follow(struct fetch_part *part)
+{
+    struct partition *next = partition_successor(part->p);
+    if (!next) return;
+    struct partition *left = part->p;
+    bool waits = list_has(&part->waiter.node);
+    if (waits) partition_unwait(left, &part->waiter);
+    part->p = partition_ref(next);
+    if (waits) partition_wait(part->p, &part->waiter);
+    partition_unref(left);
+}
+
 /* One partition of a fetch.  No data yet is no error: the slice is empty and the handler waits. */
 static void part_read(struct fetch_part *part, bool nowait)
 {
     struct fetch *f = part->fetch;
     const struct fetch_item *it = part->item;
-    struct plog *pl = part->p->pl;
     part_release_read(part);
+    part_follow(part);
+    struct plog *pl = part->p->pl;
     part->cold = false;
     enum kerr kerr = partition_check_leader(part->p, it->current_leader_epoch);
     if (kerr) {

@@ -182,6 +182,14 @@ static void look_up_all(struct request *rq)
         int64_t offset = -1, timestamp = -1;
         int32_t epoch = -1;
         enum err e = look_up(l, &offset, &timestamp, &epoch);
+        struct partition *next = partition_successor(l->p);
+        if (e == ERR_CLOSED && next) { /* it has just moved to another log directory */
+            partition_ref(next);
+            partition_unref(l->p);
+            l->p = next;
+            e = look_up(l, &offset, &timestamp, &epoch);
+        }
+        if (e == ERR_IO) partition_failed(l->p, e, "read");
         if (e)
             l->out->error_code = (int16_t)kerr_of(e);
         else if (offset >= 0)

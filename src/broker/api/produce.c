@@ -19,7 +19,8 @@ struct produce_part {
     struct append append;
     struct partition_waiter waiter;
     struct produce *produce;
-    struct partition *p; /* a reference; NULL when refused before */
+    struct partition *p;    /* a reference; NULL when refused before */
+    struct partition *left; /* a reference: it has moved from there meanwhile */
     partition_response *out;
     struct batch_rules rules;
     bool check_later; /* it must be decompressed to be checked: on a worker */
@@ -232,6 +233,19 @@ static void produce_pack(struct request *rq)
 
 /* ---- Appending */
 
+/* To where the partition lives now; once, which is enough for what a request lives.  The old one is let go at the end:
+ * its log may be calling us. */
+static bool part_follow(struct produce_part *part)
+{
+    struct partition *next = partition_successor(part->p);
+    if (!next || part->left) return false;
+    part->left = part->p;
+    part->p = partition_ref(next);
+    part->flushes_failed = atomic_load(&next->flushes_failed);
+    part->append.leader_epoch = atomic_load(&next->leader_epoch);
+    return true;
+}
+
 static void on_appended(struct loop_msg *msg)
 {
     struct produce *p = CONTAINER_OF(msg, struct produce, appended_msg);
@@ -243,7 +257,14 @@ static void on_appended(struct loop_msg *msg)
  * at it. */
 static void append_done(struct append *a)
 {
-    struct produce *p = CONTAINER_OF(a, struct produce_part, append)->produce;
+    struct produce_part *part = CONTAINER_OF(a, struct produce_part, append);
+    struct produce *p = part->produce;
+    /* The log has moved to another directory while this waited.  Handed on from here, it keeps its place before what
+     * the same client sent later. */
+    if (a->kerr == KERR_NOT_LEADER_OR_FOLLOWER && part_follow(part)) {
+        plog_append(part->p->pl, a);
+        return;
+    }
     if (atomic_fetch_sub(&p->appends_pending, 1) == 1) loop_post(p->rq->loop, &p->appended_msg);
 }
 
@@ -254,6 +275,7 @@ static void produce_start_appends(struct produce *p)
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         if (!part->p || part->out->error_code) continue;
+        part_follow(part);
         /* Once more: a worker may have had it for a while. */
         part->append.leader_epoch = atomic_load(&part->p->leader_epoch);
         enum kerr kerr = partition_check_leader(part->p, -1);
@@ -317,11 +339,21 @@ static enum kerr part_check_hope(const struct produce_part *part)
     return kerr;
 }
 
+/* What waits goes on waiting at the new place. */
+static void part_follow_waiting(struct produce_part *part)
+{
+    bool waits = list_has(&part->waiter.node);
+    if (!part_follow(part) || !waits) return;
+    partition_unwait(part->left, &part->waiter);
+    partition_wait(part->p, &part->waiter);
+}
+
 static bool produce_all_settled(struct produce *p)
 {
     bool all = true;
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
+        if (part->appended) part_follow_waiting(part);
         if (part_is_settled(part)) continue;
         enum kerr kerr = part_check_hope(part);
         /* Looked at once more: what failed may have been another flush, after the one that served us. */
@@ -391,6 +423,7 @@ static enum step produce_finish(struct request *rq, struct produce *p)
         if (!part->p) continue;
         if (p->waiting) partition_unwait(part->p, &part->waiter);
         partition_unref(part->p);
+        partition_unref(part->left);
     }
     /* With acks=0 there is no answer to put an error in: closing tells the client to look again (as Kafka does). */
     if (p->acks == ACKS_NONE) return failed ? DONE_CLOSE : DONE_NO_REPLY;
