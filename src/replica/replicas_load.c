@@ -114,6 +114,7 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
         .topic_id = origin->topic_id,
         .config = settings.log,
         .events = partition_events(p),
+        .files = &r->files,
         .recovered_bytes = op ? &op->bytes_read : NULL,
         .cancel = op ? &op->cancel : NULL,
         .files = &r->files,
