@@ -119,7 +119,7 @@ static void on_flushed(void *arg, enum err e)
 
 static void on_failed(void *arg, enum err e)
 {
-    partition_failed(arg, e, "write");
+    partition_failed(arg, plog_error_passes(e) ? ERR_IO : e, "write"); /* a sync for which there was no room */
 }
 
 static void on_full(void *arg)

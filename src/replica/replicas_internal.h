@@ -97,7 +97,7 @@ struct found_move {
     struct list_node node;
     char *topic, *path;
     int32_t index;
-    struct log_dir *dir;
+    struct log_dir *dir; /* counted in dir->unrecovered, unless that was shut down cleanly */
 };
 
 /* Where a partition is to be made that is not here yet. */

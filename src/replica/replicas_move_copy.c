@@ -34,7 +34,7 @@ enum {
 static void on_failed(void *arg, enum err e)
 {
     const struct move *m = arg;
-    replicas_dir_check(m->to, e, "write of a moving log");
+    replicas_dir_check(m->to, plog_error_passes(e) ? ERR_IO : e, "write of a moving log");
 }
 
 static void on_full(void *arg)
@@ -380,6 +380,7 @@ static enum err take_over(struct move *m)
     m->unsynced = 0;
     tell_progress(m);
     atomic_store(&m->start, plog_start(m->from->pl));
+    atomic_store(&m->recovery, plog_recovery_start(m->future));
     atomic_store(&m->settled, true);
     static const enum chore_kind kinds[] = {CHORE_CHECKPOINT, CHORE_STARTS, CHORE_WATERMARKS, CHORE_CLEANED};
     for (size_t i = 0; i < ARRAY_COUNT(kinds) && !e; i++) e = replicas_write_checkpoints(m->r, kinds[i]);

@@ -39,8 +39,12 @@ def make_broker(fresh_broker, dirs):
 
 
 def place_of(dirs, topic, partition=0):
-    (found,) = [d for d in dirs if (d / f"{topic}-{partition}").exists()]
-    return found
+    """For a moment at the end of a move it is in both."""
+
+    def places():
+        return [d for d in dirs if (d / f"{topic}-{partition}").exists()]
+
+    return wait_until(lambda: len(places()) == 1 and places()[0], 30, "it is in one place")
 
 
 def alter(conn, topic, partition, directory, version=None):
