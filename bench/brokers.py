@@ -28,13 +28,13 @@ def log(*words):
     print(time.strftime("%H:%M:%S"), *words, file=sys.stderr, flush=True)
 
 
-def compiled(name):
+def compiled(name, *libraries):
     """The path of the program made from NAME.c, compiled when the source is newer."""
     source, program = HERE / f"{name}.c", BUILD / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         BUILD.mkdir(parents=True, exist_ok=True)
         flags = ["-std=c17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
-        subprocess.run([os.environ.get("CC", "cc"), *flags, source, "-o", program], check=True)
+        subprocess.run([os.environ.get("CC", "cc"), *flags, source, *libraries, "-o", program], check=True)
     return program
 
 

@@ -13,7 +13,7 @@ import time
 
 from brokers import BUILD, HERE, Barnabas, Failed, Kafka, compiled, log
 
-CONNECTIONS, INFLIGHT = 16, 5
+CONNECTIONS, INFLIGHT = 64, 5
 GOAL = 10
 OURS, THEIRS = "barnabas", "kafka 3.9.1"
 NONE, EACH, GROUP = "none", "flush.messages=1", "flush.mode=group"

@@ -15,6 +15,7 @@ prepare() {
     mkdir -p "$dir/logs" "$dir/zookeeper"
     cat >"$dir/log4j.properties" <<P
 log4j.rootLogger=WARN, stdout
+log4j.logger.kafka.log.LogManager=INFO
 log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
 log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n

@@ -26,8 +26,7 @@ enum {
     SETTINGS_ADOPTED_MAX = 3,
 };
 
-/* Kafka gives producer ids from 0 on, block by block, and goes on with them when it has the directories back.  Ours are
- * drawn from far above, so that in whatever order the two have their turns no two producers ever get one id. */
+/* Kafka gives producer ids from 0 on, block by block, and goes on with them when it has the directories back. */
 static const int64_t PRODUCER_IDS_FROM = INT64_C(1) << 40, PRODUCER_IDS_BELOW = INT64_C(1) << 52;
 
 /* A partition that the store knows. */
@@ -268,13 +267,18 @@ static void write_next(struct adopt *ad)
     }
 }
 
+struct znode_producer_ids adopt_producer_ids(struct rng *rng, int32_t broker_id)
+{
+    int64_t blocks = (PRODUCER_IDS_BELOW - PRODUCER_IDS_FROM) / PRODUCER_ID_BLOCK_SIZE;
+    int64_t start = PRODUCER_IDS_FROM + (int64_t)rng_below(rng, (uint64_t)blocks) * PRODUCER_ID_BLOCK_SIZE;
+    return (struct znode_producer_ids){broker_id, start, start + PRODUCER_ID_BLOCK_SIZE - 1};
+}
+
 static void write_producer_ids(struct adopt *ad)
 {
     struct arena a;
     arena_init(&a, SIZE_MAX);
-    int64_t blocks = (PRODUCER_IDS_BELOW - PRODUCER_IDS_FROM) / PRODUCER_ID_BLOCK_SIZE;
-    int64_t start = PRODUCER_IDS_FROM + (int64_t)rng_below(ad->br->rng, (uint64_t)blocks) * PRODUCER_ID_BLOCK_SIZE;
-    const struct znode_producer_ids block = {ad->br->id, start, start + PRODUCER_ID_BLOCK_SIZE - 1};
+    const struct znode_producer_ids block = adopt_producer_ids(ad->br->rng, ad->br->id);
     coord_set(ad->br->coord, ZNODE_PRODUCER_ID_BLOCK, znode_producer_ids_encode(&a, &block), COORD_ANY_VERSION,
               call_to(ad, on_written, ad));
     arena_fini(&a);

@@ -13,8 +13,14 @@
 #define BROKER_ADOPT_H
 
 #include "broker/broker.h"
+#include "coord/znodes.h"
 
 struct adopt;
+
+/* A block of producer ids, counted as given away, for a store that takes over what ZooKeeper had: those after it are
+ * drawn from far above any that Kafka gives, so that in whatever order the two have a directory no two producers get
+ * one id. */
+struct znode_producer_ids adopt_producer_ids(struct rng *rng, int32_t broker_id);
 
 /* Told on the home loop, once a step; `f` explains and is lent. */
 typedef void (*adopt_done)(void *arg, enum err e, const struct fault *f);

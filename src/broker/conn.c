@@ -53,6 +53,7 @@ static void conn_free(struct conn *c)
     list_remove(&c->in_paused);
     loop_idle_cancel(set->loop, &c->resume);
     sock_close(c->sock);
+    if (c->in_counted) broker_release_request_bytes(set->broker, c->in_counted);
     buf_unref(c->in);
     broker_connection_closed(set->broker, c->listener, c->host);
     mem_free(c);
@@ -168,9 +169,21 @@ static bool conn_may_read(const struct conn *c)
            c->unsent_bytes <= CONN_UNSENT_BYTES_MAX && !list_has(&c->in_paused);
 }
 
-/* The broker holds too many request bytes: wait in the set's list. */
+/* What has come of a big frame counts before the request does; little ones need no more than the buffer that each
+ * connection may have anyway. */
+static void conn_count_half_received(struct conn *c)
+{
+    size_t have = c->in ? c->in_size - c->in_at : 0, before = c->in_counted;
+    c->in_counted = have > READ_SIZE ? have : 0;
+    if (c->in_counted > before) broker_take_request_bytes(c->set->broker, c->in_counted - before);
+    if (c->in_counted < before) broker_release_request_bytes(c->set->broker, before - c->in_counted);
+}
+
+/* The broker holds too many request bytes: wait in the set's list.  Who is in the midst of what counts goes on, or what
+ * is half received could hold up its own end. */
 static bool conn_pause_if_full(struct conn *c)
 {
+    if (c->in_counted > 0) return false;
     if (!broker_request_bytes_full(c->set->broker)) return false;
     list_push_back(&c->set->paused, &c->in_paused);
     atomic_store(&c->set->has_paused, true);
@@ -216,6 +229,7 @@ static void conn_read(struct conn *c)
 {
     for (;;) {
         if (c->in_size > c->in_at && !c->closing && !in_parse(c)) conn_close(c, false);
+        conn_count_half_received(c);
         if (!c->readable || !conn_may_read(c) || conn_pause_if_full(c)) break;
         if (!conn_receive(c)) break;
     }

@@ -48,6 +48,7 @@ struct conn {
 
     struct buf *in;         /* NULL while nothing is half received */
     size_t in_at, in_size;  /* first byte not parsed; bytes received */
+    size_t in_counted;      /* of a big frame's received part against queued.max.request.bytes */
     size_t frame_size_hint; /* size of the last big frame: what to allocate for the next */
     bool readable;          /* there may be bytes in the socket that we have not read */
     bool peer_done;         /* the socket has told that its end is near: read on to it */

@@ -27,9 +27,16 @@ static const struct command commands[] = {
      "\n"
      "`barnabas config-doc` prints all keys, their defaults and what they do.\n",
      cli_broker},
-    {"coord", "dump DIR", "show the coordination store",
+    {"coord", "dump DIR | import --zookeeper HOST:PORT[/CHROOT] DIR...", "show or make the coordination store",
      "  dump DIR                prints every node of the embedded store in log directory DIR: path, version,\n"
-     "                          whether it is ephemeral, data.  Reads only; the broker may run meanwhile.\n",
+     "                          whether it is ephemeral, data.  Reads only; the broker may run meanwhile.\n"
+     "  import --zookeeper HOST:PORT[,HOST:PORT]...[/CHROOT] DIR...\n"
+     "                          makes the embedded store of a broker from the ZooKeeper of an Apache Kafka cluster:\n"
+     "                          topics with their ids, settings of topics, brokers, clients and users, ACLs.  DIR... "
+     "are\n"
+     "                          all of that broker's log.dirs, and the broker must be stopped.  It becomes the only\n"
+     "                          replica of what lies in them; partitions that lie on other brokers alone are named.\n"
+     "                          ZooKeeper is only read.\n",
      cli_coord},
     {"log", "dump|verify|repair|explain ...", "look into log directories, check and mend them",
      "  dump [--records] [--deep] [--decode WHAT] [--json] FILE|DIR...\n"

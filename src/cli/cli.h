@@ -10,6 +10,7 @@ enum { EXIT_USAGE = 2 };
 /* Each gets its own arguments, argv[0] being the command's name. */
 int cli_broker(int argc, char **argv);
 int cli_coord(int argc, char **argv);
+int cli_coord_import(int argc, char **argv);
 int cli_log(int argc, char **argv);
 int cli_kafka_dump_log(int argc, char **argv);
 int cli_config_doc(int argc, char **argv);

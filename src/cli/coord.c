@@ -1,4 +1,4 @@
-/* coord.c: `barnabas coord dump`: looks at the embedded store, also while a broker runs. */
+/* coord.c: `barnabas coord`: dump looks at the embedded store, also while a broker runs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +43,9 @@ static enum err dump(struct loop *l, const char *dir, struct fault *f)
 
 int cli_coord(int argc, char **argv)
 {
-    if (argc < 2 || strcmp(argv[1], "dump") != 0) return cli_usage_error("coord", "say what to do: dump DIR");
+    if (argc >= 2 && strcmp(argv[1], "import") == 0) return cli_coord_import(argc - 1, argv + 1);
+    if (argc < 2 || strcmp(argv[1], "dump") != 0)
+        return cli_usage_error("coord", "say what to do: dump DIR, or import --zookeeper HOST:PORT DIR...");
     if (argc != 3) return cli_usage_error("coord", "dump takes one log directory");
     struct fault f = {0};
     struct loop *l;

@@ -151,7 +151,7 @@ static enum err find_batch(const struct checked *c, int64_t relative, struct bat
     enum err e = c->offsets_count > 0 ? index_find(view, INDEX_BY_KEY, relative, false, &entry) : OK;
     if (e && e != ERR_NOT_FOUND) return e;
     struct scan sc;
-    scan_init(&sc, c->log, e ? 0 : entry.value, c->log_size, false);
+    scan_init(&sc, c->log, e || entry.value < 0 ? 0 : entry.value, c->log_size, false);
     while (!(e = scan_header(&sc, out)) && batch_last_offset(out) < c->base_offset + relative) {
     }
     scan_fini(&sc);

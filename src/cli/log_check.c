@@ -10,7 +10,7 @@
 #include "os/process.h"
 #include "os/workers.h"
 
-enum { PROGRESS_US = 200 * 1000 };
+enum { PROGRESS_US = 200 * 1000, LIVE_TRIES = 3 };
 
 void finding_add(struct finding_list *list, enum verify_kind kind, const char *file, int64_t pos, const char *fmt, ...)
 {
@@ -69,7 +69,12 @@ static void check_work(struct job *job)
         .found = keep,
         .arg = cj->check,
     };
-    cj->check->err = plog_verify(&cj->check->result, &opt);
+    /* A running broker may exchange or delete a segment while it is read: what is damaged is so again. */
+    for (int tries = opt.live ? LIVE_TRIES : 1; tries > 0; tries--) {
+        finding_list_free(&cj->check->found);
+        cj->check->err = plog_verify(&cj->check->result, &opt);
+        if (cj->check->found.damages == 0) break;
+    }
 }
 
 static void check_done(struct job *job)
@@ -151,7 +156,7 @@ static char *meaning(enum log_checkpoint which, const struct partition_view *p, 
 static void check_partition(struct finding_list *out, const struct partition_view *p,
                             const struct partition_check *check)
 {
-    for (int i = 0; i < LOG_CHECKPOINT_COUNT; i++) {
+    for (enum log_checkpoint i = 0; i < LOG_CHECKPOINT_COUNT; i++) {
         int64_t offset = partition_checkpoint(p, i);
         if (check->err || offset <= check->result.end) continue;
         char *path = mem_printf("%s/%s", p->dir->path, log_checkpoint_name(i)), *said = meaning(i, p, offset);
@@ -166,7 +171,7 @@ void log_checks_checkpoints(struct finding_list *out, const struct log_dirs *ld,
 {
     for (size_t i = 0; i < ld->dir_count; i++) {
         const struct log_dir_view *d = ld->dirs[i];
-        for (int k = 0; k < LOG_CHECKPOINT_COUNT; k++) {
+        for (enum log_checkpoint k = 0; k < LOG_CHECKPOINT_COUNT; k++) {
             if (!d->faults[k].code) continue;
             char *path = mem_printf("%s/%s", d->path, log_checkpoint_name(k));
             finding_add(out, VERIFY_CHECKPOINT, path, -1, "%s", d->faults[k].text);

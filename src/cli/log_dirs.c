@@ -38,7 +38,7 @@ static void read_view(struct log_dir_view *d, struct fs *fs)
     char *path = mem_printf("%s/" CLEAN_SHUTDOWN, d->path);
     d->clean = fs_stat(fs, path, &st) == OK;
     mem_free(path);
-    for (int i = 0; i < LOG_CHECKPOINT_COUNT; i++) {
+    for (enum log_checkpoint i = 0; i < LOG_CHECKPOINT_COUNT; i++) {
         path = mem_printf("%s/%s", d->path, names[i]);
         checkpoint_init(&d->checkpoints[i]);
         enum err e = checkpoint_read(&d->checkpoints[i], fs, path, &d->faults[i]);
@@ -82,6 +82,17 @@ static bool holds_a_log(const struct name_list *list)
     return false;
 }
 
+static bool is_log_dir(const struct name_list *list)
+{
+    struct partition_name id;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct name_entry *entry = &list->entries[i];
+        if (entry->is_dir ? partition_name_parse(&id, entry->name) : strcmp(entry->name, META_PROPERTIES) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void add_all(struct log_dirs *ld, struct log_dir_view *d, const struct name_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -99,14 +110,21 @@ enum err log_dirs_add(struct log_dirs *ld, struct fs *fs, const char *given, str
     struct name_list list;
     struct partition_name id;
     enum err e = name_list_read(&list, fs, path);
+    bool named = partition_name_parse(&id, path_name(path)) && id.state != PARTITION_DELETE;
     if (e) {
         fault_set(f, e, "The directory %s cannot be read: %s.", path, err_text(e));
-    } else if (partition_name_parse(&id, path_name(path)) && id.state != PARTITION_DELETE && holds_a_log(&list)) {
+    } else if (named && holds_a_log(&list)) {
         char *parent = path_dir(path);
         add_partition(ld, view_of(ld, fs, parent), path_name(path));
         mem_free(parent);
-    } else {
+    } else if (is_log_dir(&list)) {
         add_all(ld, view_of(ld, fs, path), &list);
+    } else if (holds_a_log(&list)) {
+        e = fault_set(f, ERR_INVALID, "%s holds a log: give its path with its name (TOPIC-PARTITION) at the end.",
+                      path);
+    } else {
+        e = fault_set(f, ERR_INVALID, "%s is no log directory: it has neither partitions nor " META_PROPERTIES ".",
+                      path);
     }
     name_list_free(&list);
     mem_free(path);
@@ -116,7 +134,7 @@ enum err log_dirs_add(struct log_dirs *ld, struct fs *fs, const char *given, str
 void log_dirs_free(struct log_dirs *ld)
 {
     for (size_t i = 0; i < ld->dir_count; i++) {
-        for (int k = 0; k < LOG_CHECKPOINT_COUNT; k++) checkpoint_fini(&ld->dirs[i]->checkpoints[k]);
+        for (enum log_checkpoint k = 0; k < LOG_CHECKPOINT_COUNT; k++) checkpoint_fini(&ld->dirs[i]->checkpoints[k]);
         mem_free(ld->dirs[i]->path);
         mem_free(ld->dirs[i]);
     }

@@ -81,7 +81,7 @@ enum log_file_kind log_file_kind(const char *name, int64_t *base_offset)
     for (size_t i = 0; i < ARRAY_COUNT(by_name); i++)
         if (strcmp(name, by_name[i].name) == 0) return by_name[i].kind;
     int64_t offset;
-    if (!segment_parse_name(name, &offset, &suffix)) return LOG_FILE_UNKNOWN;
+    if (!segment_parse_name(name, &offset, &suffix) || offset > SEGMENT_BASE_MAX) return LOG_FILE_UNKNOWN;
     struct str bare = without_state(str_of(suffix));
     for (size_t i = 0; i < ARRAY_COUNT(by_suffix); i++) {
         if (!str_is(bare, by_suffix[i].suffix)) continue;

@@ -157,13 +157,22 @@ static enum err remove_bad_epochs(struct repair *r, const struct partition_view 
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
-static enum err recover(struct repair *r, const struct partition_view *p, struct fault *f)
+/* Where readers may begin.  Opening a log whose start lies behind its end would empty it: never here. */
+static int64_t start_of(const struct partition_view *p, const struct plog_verify_result *res)
+{
+    int64_t end = res->cut_base >= 0 ? res->cut_end : res->end;
+    return MAX(MIN(partition_checkpoint(p, LOG_STARTS), end), 0);
+}
+
+static enum err recover(struct repair *r, const struct partition_view *p, const struct plog_verify_result *res,
+                        struct fault *f)
 {
     const struct plog_options opt = {
         .fs = r->fs,
         .clock = clock_system(),
         .dir = p->path,
-        .log_start = MAX(partition_checkpoint(p, LOG_STARTS), 0),
+        .log_start = start_of(p, res),
+        .cleaned = partition_checkpoint(p, LOG_CLEANED),
         .config = {.segment_bytes = INT32_MAX,
                    .segment_ms = -1,
                    .segment_index_bytes = INT32_MAX,
@@ -281,7 +290,7 @@ static void repair_one(struct repair *r, const struct partition_view *p, struct 
         e = remove_bad_epochs(r, p, &check->found);
         if (e) fault_set(&f, e, "%s/" LEADER_EPOCHS " cannot be removed: %s.", p->path, err_text(e));
     }
-    if (!e) e = recover(r, p, &f);
+    if (!e) e = recover(r, p, &check->result, &f);
     if (e) {
         fprintf(stderr, "barnabas: %s\n", f.text);
         r->remaining++;
@@ -343,7 +352,7 @@ static bool is_wrong(const struct repair *r, const struct log_dir_view *d, enum 
 static void repair_checkpoints(struct repair *r)
 {
     for (size_t i = 0; i < r->dirs.dir_count; i++)
-        for (int k = 0; k < LOG_CHECKPOINT_COUNT; k++) {
+        for (enum log_checkpoint k = 0; k < LOG_CHECKPOINT_COUNT; k++) {
             if (!is_wrong(r, r->dirs.dirs[i], k)) continue;
             if (r->dirs.dirs[i]->faults[k].code) printf("%s\n", r->dirs.dirs[i]->faults[k].text);
             write_rows(r, r->dirs.dirs[i], k);

@@ -20,7 +20,7 @@ static void see(void *arg, const char *name, bool is_dir)
     struct log_explained *le = g->out;
     int64_t base_offset;
     const char *suffix;
-    if (is_dir || !segment_parse_name(name, &base_offset, &suffix)) return;
+    if (is_dir || !segment_parse_name(name, &base_offset, &suffix) || base_offset > SEGMENT_BASE_MAX) return;
     bool deleted = strcmp(suffix, SEGMENT_LOG SEGMENT_DELETED) == 0;
     if (!deleted && strcmp(suffix, SEGMENT_LOG) != 0) return;
     le->segments = mem_grow(le->segments, &le->cap, le->count + 1, sizeof *le->segments);
@@ -97,7 +97,7 @@ static void look_into(const struct gather *g, struct segment_explained *s, struc
     look_at_first(file, s->size, s);
     s->newest_ms = timed ? time.key : -1;
     if (!s->active && timed) return;
-    if (!timed || !last_entry(g, s, INDEX_OFFSETS, &place)) place.value = 0;
+    if (!timed || !last_entry(g, s, INDEX_OFFSETS, &place) || place.value < 0 || place.value > s->size) place.value = 0;
     if (!walk(file, s->size, place.value, s) && place.value > 0) walk(file, s->size, 0, s);
 }
 

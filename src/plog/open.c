@@ -356,13 +356,13 @@ static enum err open_end(struct plog *pl, struct fault *f)
     return OK;
 }
 
-static enum err open_clean(struct plog *pl, struct fault *f)
+static enum err open_clean(struct plog *pl, int64_t log_start, struct fault *f)
 {
     enum err e = open_end(pl, f);
     if (e == ERR_CORRUPT) { /* the clean mark says too much, or an index misleads */
         struct segment *seg = active_segment(pl);
         LOG_WARN("not_clean", "dir=%s segment=%" PRId64 " reason=unreadable_end", pl->dir, seg->base_offset);
-        return recover_log(pl, seg->base_offset, f);
+        return recover_log(pl, seg->base_offset, log_start, f);
     }
     return e ? e : recover_producers_clean(pl);
 }
@@ -463,9 +463,9 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
         e = create_first_segment(pl, opt->log_start);
         atomic_store_explicit(&pl->end, opt->log_start, memory_order_relaxed);
     } else if (!e && opt->clean) {
-        e = open_clean(pl, f);
+        e = open_clean(pl, opt->log_start, f);
     } else if (!e) {
-        e = recover_log(pl, opt->recovery_point, f);
+        e = recover_log(pl, opt->recovery_point, opt->log_start, f);
     }
     if (!e && epochs_lost) e = recover_epochs(pl);
     if (!e) e = open_start(pl, opt->log_start);

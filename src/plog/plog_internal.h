@@ -177,7 +177,7 @@ void plog_add_segment(struct plog *pl, struct segment *seg);
 void plog_doom_segment(struct plog *pl, int64_t base_offset, int64_t now_ms);
 /* Opens the segment's transaction index, if it has one. */
 MUST_USE enum err segment_ensure_txns(struct plog *pl, struct segment *seg);
-/* Takes the oldest segments out of the array, renames their files and remembers to remove them. */
+/* Renames the files of the oldest segments, durably, takes them out of the array and remembers to remove them. */
 MUST_USE enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms);
 /* The epochs have changed: makes leader-epoch-checkpoint if it is not there, without a sync; else the next flush will.
  */

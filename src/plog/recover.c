@@ -277,9 +277,10 @@ static enum err keep_going(const struct plog *pl, const struct batch_info *b)
 }
 
 struct recovery {
-    int64_t next; /* the first offset that may come */
-    bool cut;     /* what stands here is torn, or lost: the log ends */
-    bool gaps;    /* offsets are missing between batches of a segment, as after compaction */
+    int64_t log_start; /* as checkpointed: what lies below may be gone in part */
+    int64_t next;      /* the first offset that may come */
+    bool cut;          /* what stands here is torn, or lost: the log ends */
+    bool gaps;         /* offsets are missing between batches of a segment, as after compaction */
 };
 
 /* Reads a segment from its first byte. */
@@ -356,13 +357,14 @@ static enum err cut_torn(struct plog *pl, struct fault *f)
 static bool is_cut_off(const struct plog *pl, const struct segment *seg, const struct recovery *rc)
 {
     if (seg->base_offset == rc->next) return false;
-    return seg->base_offset < rc->next || (!pl->config.cleanup_compact && !rc->gaps);
+    if (seg->base_offset < rc->next) return true;
+    return seg->base_offset > rc->log_start && !pl->config.cleanup_compact && !rc->gaps;
 }
 
-enum err recover_log(struct plog *pl, int64_t recovery_point, struct fault *f)
+enum err recover_log(struct plog *pl, int64_t recovery_point, int64_t log_start, struct fault *f)
 {
     size_t at = segment_floor(pl, recovery_point);
-    struct recovery rc = {.next = pl->segments[at]->base_offset};
+    struct recovery rc = {.log_start = log_start, .next = pl->segments[at]->base_offset};
     enum err e = plog_load_producers(pl, pl->producers, rc.next);
     for (; !e && at < pl->segment_count && !rc.cut; at++) {
         struct segment *seg = pl->segments[at];

@@ -6,7 +6,7 @@
 
 /* Reads every batch from the segment on that holds `recovery_point`, cuts the log at the first that is not whole, and
  * makes indexes, epochs and producer state anew on the way.  Sets the log's end. */
-MUST_USE enum err recover_log(struct plog *pl, int64_t recovery_point, struct fault *f);
+MUST_USE enum err recover_log(struct plog *pl, int64_t recovery_point, int64_t log_start, struct fault *f);
 /* Producer state of a log that was closed cleanly: the snapshot at its end, or Kafka's fall-backs. */
 MUST_USE enum err recover_producers_clean(struct plog *pl);
 /* Makes the epochs anew from all batches' headers, when leader-epoch-checkpoint cannot be read. */

@@ -63,6 +63,8 @@ void segment_unref(struct segment *seg);
 
 /* "<dir>/<20 digits><suffix>", to be freed with mem_free(). */
 char *segment_path(const char *dir, int64_t base_offset, const char *suffix);
+/* Offsets in a segment are at most INT32_MAX above its base: no segment can have a higher one than this. */
+#define SEGMENT_BASE_MAX (INT64_MAX - INT32_MAX - 1)
 /* The number in a file's name and what follows it; false when it does not start with one. */
 bool segment_parse_name(const char *name, int64_t *base_offset, const char **suffix);
 

@@ -282,6 +282,7 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
         segment_unref(seg);
         enum err ignored = segment_remove_files(pl->fs, pl->dir, base_offset, ""); /* made anew at the next attempt */
         (void)ignored;
+        if (pl->snapshot_offset == base_offset) pl->snapshot_offset = -1; /* the last close had left it */
         return e;
     }
     segment_end_writing(pl, old);
@@ -348,16 +349,18 @@ enum err plog_drop_segments(struct plog *pl, size_t count, int64_t now_ms)
 {
     ASSERT(count < pl->segment_count);
     for (size_t i = 0; i < count; i++) {
-        pthread_mutex_lock(&pl->lock);
+        /* One whose files cannot be renamed stays, below the start, and has its turn again: without it the log would
+         * have a hole. */
         struct segment *seg = pl->segments[0];
+        enum err e = doom_files(pl, seg, pl->segments[1]);
+        if (e) return e;
+        pthread_mutex_lock(&pl->lock);
         memmove(pl->segments, pl->segments + 1, (pl->segment_count - 1) * sizeof(struct segment *));
         pl->segment_count--;
         pl->size -= seg->size;
         plog_doom_segment(pl, seg->base_offset, now_ms);
         pthread_mutex_unlock(&pl->lock);
-        enum err e = doom_files(pl, seg, pl->segments[0]);
         segment_unref(seg);
-        if (e) return e;
     }
     return OK;
 }

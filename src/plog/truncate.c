@@ -179,7 +179,8 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         pthread_mutex_unlock(&pl->lock);
         if (changed) e = plog_begin_epochs(pl);
     }
-    /* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame. */
+    /* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame.
+     */
     bool half_done = e && plog_end(pl) != end;
     enum err why = half_done && plog_error_passes(e) ? ERR_CORRUPT : e;
     bool failed = e && !plog_error_passes(why) && plog_set_failed(pl, why);

@@ -86,7 +86,7 @@ static void see_file(void *arg, const char *name, bool is_dir)
     int64_t offset;
     const char *suffix;
     if (!is_dir && (strcmp(name, LEADER_EPOCHS) == 0 || strcmp(name, PARTITION_METADATA) == 0)) return;
-    if (is_dir || !segment_parse_name(name, &offset, &suffix)) {
+    if (is_dir || !segment_parse_name(name, &offset, &suffix) || offset > SEGMENT_BASE_MAX) {
         note_name(fl, name);
     } else if (strcmp(suffix, SEGMENT_LOG) == 0) {
         offset_add(&fl->logs, offset);
@@ -124,6 +124,8 @@ static void tell_notes(struct files *fl)
                          "a file of a segment that the cleaner was about to put in place");
         else if (ends_with(path, ".tmp"))
             verify_found(v, VERIFY_LEFTOVER, path, -1, "a file that was being written");
+        else if (strstr(fl->notes[i], SEGMENT_LOG ".cut-"))
+            verify_found(v, VERIFY_STRAY, path, -1, "bytes that a repair cut off");
         else
             verify_found(v, VERIFY_STRAY, path, -1, "no file of a log has such a name");
         mem_free(path);
@@ -132,13 +134,15 @@ static void tell_notes(struct files *fl)
 
 static void tell_without_log(struct files *fl)
 {
+    const struct offset_list *logs = &fl->logs;
+    int64_t before = -1;
     offset_sort(&fl->others);
     for (size_t i = 0; i < fl->others.count; i++) {
-        int64_t *offset = &fl->others.offsets[i];
-        if (i > 0 && *offset == offset[-1]) continue;
-        if (fl->logs.count && bsearch(offset, fl->logs.offsets, fl->logs.count, sizeof *offset, compare_offsets))
-            continue;
-        char *path = segment_path(fl->v->opt->dir, *offset, SEGMENT_OFFSETS);
+        int64_t offset = fl->others.offsets[i];
+        if (offset == before) continue;
+        before = offset;
+        if (logs->count && bsearch(&offset, logs->offsets, logs->count, sizeof offset, compare_offsets)) continue;
+        char *path = segment_path(fl->v->opt->dir, offset, SEGMENT_OFFSETS);
         if (!fl->v->opt->live)
             verify_found(fl->v, VERIFY_STRAY, path, -1, "an index of a segment that has no .log file");
         mem_free(path);
@@ -170,6 +174,7 @@ static void cut_here(struct verify *v, int64_t pos, bool loses)
     if (v->res->cut_base >= 0) return;
     v->res->cut_base = v->base;
     v->res->cut_pos = pos;
+    v->res->cut_end = v->next;
     v->res->cut_loses = loses;
 }
 

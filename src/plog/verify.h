@@ -40,7 +40,7 @@ enum verify_level { VERIFY_NOTE, VERIFY_DAMAGE };
       "Put the topic's id there (`topic_id:` after `version: 0`), or delete the file if the cluster has no topic "    \
       "ids.")                                                                                                         \
     X(UNREADABLE, DAMAGE, "unreadable", "See to the disk or the file's permissions, and look again.")                 \
-    X(CHECKPOINT, DAMAGE, "checkpoint", "`barnabas log repair` puts it right; so does the next start of the broker.") \
+    X(CHECKPOINT, DAMAGE, "checkpoint", "`barnabas log repair` puts it right.")                                       \
     X(META, DAMAGE, "meta", "Correct it by hand: it says which broker and cluster the directory belongs to.")         \
     X(PREALLOCATED, NOTE, "preallocated", "Kafka was killed; the next start cuts it to its entries.")                 \
     X(LEFTOVER, NOTE, "leftover", "The next start removes it or finishes what was begun.")                            \
@@ -84,7 +84,7 @@ struct plog_verify_result {
     int64_t damages;
     /* Where recovery would cut the log: a segment and a position in it; cut_base -1: nowhere.  `cut_loses`: whole
      * batches or segments lie behind it. */
-    int64_t cut_base, cut_pos;
+    int64_t cut_base, cut_pos, cut_end; /* cut_end: the log's end after that */
     bool cut_loses;
 };
 

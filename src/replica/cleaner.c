@@ -122,14 +122,18 @@ static bool look_at(struct cleaner *cl, struct partition *p, struct clean_plan *
     return !e && plan->due;
 }
 
+/* A truncation has taken a checkpoint back: the file follows. */
 static void file_checkpoints(struct cleaner *cl, struct partition **list, size_t count)
 {
     int64_t *cleaned = mem_zalloc(count, sizeof *cleaned);
-    for (size_t i = 0; i < count; i++)
-        cleaned[i] = atomic_load(&list[i]->online) ? plog_cleaned(list[i]->pl) : list[i]->cleaning.filed;
+    for (size_t i = 0; i < count; i++) {
+        struct partition *p = list[i];
+        cleaned[i] = atomic_load(&p->online) ? plog_cleaned(p->pl) : -1;
+    }
     if (replicas_write_checkpoints(cl->r, CHORE_CLEANED) == OK) {
         pthread_mutex_lock(&cl->lock);
-        for (size_t i = 0; i < count; i++) list[i]->cleaning.filed = cleaned[i];
+        for (size_t i = 0; i < count; i++)
+            if (atomic_load(&list[i]->online)) list[i]->cleaning.filed = cleaned[i];
         pthread_mutex_unlock(&cl->lock);
     }
     mem_free(cleaned);
@@ -140,24 +144,23 @@ static struct partition *choose(struct cleaner *cl, struct clean_plan *plan)
 {
     size_t count;
     struct partition **list = replicas_list(cl->r, &count), *best = NULL;
-    bool moved = false;
+    bool moved = false, found = false;
     for (size_t i = 0; i < count; i++) {
         struct clean_plan candidate;
         if (!look_at(cl, list[i], &candidate, &moved)) continue;
-        if (best && !is_more_urgent(&candidate, plan)) continue;
+        if (found && !is_more_urgent(&candidate, plan)) continue;
+        found = true;
         best = list[i];
         *plan = candidate;
     }
     if (moved) file_checkpoints(cl, list, count);
     pthread_mutex_lock(&cl->lock);
-    if (best && is_free(cl, best)) /* else another thread has it by now */
-        best->cleaning.busy = true;
-    else
-        best = NULL;
+    found = found && is_free(cl, best); /* another thread may have it by now */
+    if (found) best->cleaning.busy = true;
     pthread_mutex_unlock(&cl->lock);
-    if (best) partition_ref(best);
+    if (found) partition_ref(best);
     replicas_list_free(list, count);
-    return best;
+    return found ? best : NULL;
 }
 
 /* ---- Cleaning */
@@ -249,7 +252,7 @@ static void thread_main(void *arg)
             tools = tools_of(t->cl, &opt);
             tools_epoch = epoch;
         }
-        struct clean_plan plan;
+        struct clean_plan plan = {0};
         struct partition *p = choose(t->cl, &plan);
         if (p)
             clean_one(t->cl, p, &plan, tools, epoch);

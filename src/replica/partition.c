@@ -117,9 +117,12 @@ static void on_flushed(void *arg, enum err e)
     wake_all(p);
 }
 
+/* Nothing is written any more, also when the directory as a whole goes on: a sync may have failed for want of space. */
 static void on_failed(void *arg, enum err e)
 {
-    partition_failed(arg, plog_error_passes(e) ? ERR_IO : e, "write"); /* a sync for which there was no room */
+    struct partition *p = arg;
+    partition_failed(p, e, "write");
+    if (atomic_load(&p->online)) partition_set_offline(p);
 }
 
 static void on_full(void *arg)

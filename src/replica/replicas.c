@@ -220,7 +220,7 @@ static void with_all_logs(struct replicas *r, void (*work)(struct job *job), con
 /* One directory's failure leaves the others clean: each has a mark of its own. */
 static void mark_clean(struct replicas *r, struct log_dir *d, int64_t broker_epoch)
 {
-    enum err e = atomic_load(&d->why);
+    enum err e = (enum err)atomic_load(&d->why);
     uint32_t unrecovered = atomic_load(&d->unrecovered);
     if (unrecovered) {
         LOG_WARN(

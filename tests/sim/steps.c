@@ -394,7 +394,8 @@ static void listen(struct world *w, struct sim_partition *sp)
     if (plog_end(pl) != m->end) wrong(w, "ends at %" PRId64 " instead of %" PRId64, plog_end(pl), m->end);
     if (plog_recovery_point(pl) > m->end) wrong(w, "the recovery point is behind the end");
     model_promise(m, plog_recovery_point(pl));
-    if (m->durable >= m->end) sim_batches_cut(&m->ghosts, 0); /* what a failed write left was cut, and that synced */
+    for (size_t i = m->ghosts.count; i-- > 0;) /* something else is on the disk in their place */
+        if (m->ghosts.list[i].base < m->durable) sim_batches_take_out(&m->ghosts, i, i + 1);
 }
 
 void step_any(struct world *w)

@@ -1,7 +1,7 @@
 /* gate.c: a library that is loaded before libc and holds fdatasync() back, or has it fail, so that a test can look at
  * what a broker does meanwhile.  Files whose path holds GATE_MATCH and ends with .log pass a gate in the directory
- * GATE_DIR: while `shut` is there a sync waits, and makes `waiting` to tell of it; while `broken` is there it fails
- * with EIO.  Each that passes adds a byte to `passed`. */
+ * GATE_DIR: while `shut` is there a sync waits, and makes `waiting` to tell of it; while `broken` or `full` is there it
+ * fails with EIO or ENOSPC.  Each that passes adds a byte to `passed`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -47,8 +47,8 @@ int fdatasync(int fd)
     if (!has_gate(fd)) return real(fd);
     if (is_there("shut")) add_byte("waiting");
     while (is_there("shut")) usleep(LOOK_AGAIN_US);
-    if (is_there("broken")) {
-        errno = EIO;
+    if (is_there("broken") || is_there("full")) {
+        errno = is_there("full") ? ENOSPC : EIO;
         return -1;
     }
     add_byte("passed");

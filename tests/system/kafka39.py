@@ -11,6 +11,7 @@ import re
 import tarfile
 
 import confluent_kafka
+import confluent_kafka.admin
 import kazoo.client
 import kazoo.exceptions
 
@@ -86,16 +87,17 @@ class KafkaHere(Kafka39):
 
 
 def fixture_znodes(broker_id):
-    """(path, data) of the fixtures' persistent znodes, parents first; partitions are left to `broker_id` alone."""
+    """(path, data) of the fixtures' persistent znodes, parents first; partitions are left to `broker_id` alone, or None:
+    as they were."""
     for line in (DATA / "kafka39-znodes.txt").read_text().splitlines():
         path, flags, data = re.fullmatch(r"(\S+) \[([^]]*)\] ?(.*)", line).groups()
         if "ephemeral" in flags or path == "/":
             continue
-        if re.fullmatch(r"/brokers/topics/[^/]+", path):
+        if broker_id is not None and re.fullmatch(r"/brokers/topics/[^/]+", path):
             topic = json.loads(data)
             topic["partitions"] = {index: [broker_id] for index in topic["partitions"]}
             data = json.dumps(topic)
-        if path.endswith("/state"):
+        if broker_id is not None and path.endswith("/state"):
             data = json.dumps(json.loads(data) | {"leader": broker_id, "isr": [broker_id]})
         yield path, data.encode()
 

@@ -136,14 +136,13 @@ def test_a_corrupt_log_is_set_aside_and_the_others_are_cleaned(fresh_broker):
 def test_what_was_cleaned_is_known_after_a_restart(fresh_broker):
     broker = fresh_broker(BROKER_CONFIG).start()
     with broker.connect() as conn:
-        conn.new_topic("topic", configs=COMPACT | {"min.cleanable.dirty.ratio": "0.9"})
+        conn.new_topic("topic", configs=COMPACT)
         fill(conn, "topic", 100)
         await_cleaned(broker, "topic")
     broker.stop()
     before = cleaned_to(broker, "topic")
     broker.start()
     with broker.connect() as conn:
-        alter(conn, 2, "topic", **{"min.cleanable.dirty.ratio": "0"})
         fill(conn, "topic", 100, first=100)
         await_cleaned(broker, "topic")
         assert values(conn, "topic") == expected(200)

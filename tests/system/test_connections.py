@@ -7,6 +7,7 @@ import time
 import pytest
 
 import batches
+import messages
 import rawkafka
 from batches import Record, build
 from brokers import free_port, wait_until
@@ -152,6 +153,39 @@ def test_readers_that_wait_do_not_keep_writers_from_being_read(fresh_broker, top
         assert writer.produce(topic_name, 0, build([Record(b"k", b"v")])).ErrorCode == 0
         for reader, fetch in zip(readers, waiting):
             assert batches.records_of(reader.receive(fetch).Responses[0].Partitions[0].Records)[0].value == b"v"
+    broker.stop()
+
+
+@pytest.mark.barnabas_only
+def test_half_received_requests_count_and_do_not_hold_up_their_own_end(fresh_broker, topic_name):
+    """Past queued.max.request.bytes nobody else is read, but who is in the midst of a request can finish it."""
+    size = 1 << 20
+    broker = fresh_broker({"socket.request.max.bytes": size, "queued.max.request.bytes": size}).start()
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(broker.connect(timeout=60)) for _ in range(4)]
+        writers[0].new_topic(topic_name, 4)
+        halves = []
+        for i, writer in enumerate(writers):
+            row = {"Index": i, "Records": build([Record(b"k", b"v" * (size * 3 // 4))])}
+            topics = [{"Name": topic_name, "PartitionData": [row]}]
+            fields = {"TransactionalId": None, "Acks": 1, "TimeoutMs": 30000, "TopicData": topics}
+            payload, sent = writer.request_bytes("Produce", 9, fields)
+            writer.waiting[sent] = (messages.message("Produce"), 9)
+            frame = len(payload).to_bytes(4, "big") + payload
+            writer.send_bytes(frame[: size // 2])
+            halves.append((writer, sent, frame[size // 2 :]))
+
+        def nobody_else_is_read():
+            with broker.connect(timeout=0.2) as stranger:
+                return not served(stranger)
+
+        wait_until(nobody_else_is_read, 60, "the halves are received and counted")
+        for writer, sent, rest in halves:
+            writer.send_bytes(rest)
+        for writer, sent, _ in halves:
+            assert writer.receive(sent).Responses[0].PartitionResponses[0].ErrorCode == 0
+        with broker.connect(timeout=60) as stranger:
+            assert served(stranger)
     broker.stop()
 
 

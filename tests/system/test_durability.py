@@ -47,8 +47,11 @@ class Gate:
     def open(self):
         (self.directory / "shut").unlink()
 
-    def break_down(self):
-        (self.directory / "broken").touch()
+    def fail(self, how):
+        (self.directory / how).touch()
+
+    def mend(self, how):
+        (self.directory / how).unlink()
 
     def await_sync(self):
         wait_until((self.directory / "waiting").exists, 60, "a sync has begun")
@@ -65,7 +68,11 @@ def gate(tmp_path):
 
 @pytest.fixture
 def gated_broker(fresh_broker, gate):
-    broker = gate.guard(fresh_broker()).start()
+    broker = fresh_broker()
+    broker.config["log.dirs"] = f"{broker.log_dir},{broker.log_dir}2"
+    gate.guard(broker).start()
+    with broker.connect() as c:
+        c.new_topic("free")  # the next one goes to the second directory, without which the broker can live
     yield broker
     (gate.directory / "shut").unlink(missing_ok=True)
     broker.stop()
@@ -96,7 +103,6 @@ def described(conn, kind, name, key):
 def test_no_acknowledgement_leaves_before_its_sync(gated_broker, gate, config, acks):
     with gated_broker.connect() as c, gated_broker.connect() as other:
         c.new_topic("gated", configs=config)
-        c.new_topic("free")
         gate.shut()
         sent = c.send_produce("gated", 0, record(), acks=acks)
         gate.await_sync()
@@ -120,14 +126,13 @@ def test_one_sync_serves_all_that_came_while_the_one_before_ran(gated_broker, ga
         later = [c.send_produce("gated", 0, record(b"%d" % i), acks=1) for i in range(20)]
         strangers = [other.send_produce("gated", 0, record(b"other"), acks=-1) for _ in range(20)]
         with gated_broker.connect() as watcher:
-            # Written, all of them, and none shown: ListOffsets of followers would tell, DescribeLogDirs does.
-            whole = 41 * len(record())
-
+            # Written, all of them, which DescribeLogDirs tells, and nobody told of it.
             def size():
-                answer = watcher.call("DescribeLogDirs", Topics=None)
-                return sum(p.PartitionSize for t in answer.Results[0].Topics if t.Name == "gated" for p in t.Partitions)
+                dirs = watcher.call("DescribeLogDirs", Topics=None).Results
+                return sum(p.PartitionSize for d in dirs for t in d.Topics if t.Name == "gated" for p in t.Partitions)
 
-            wait_until(lambda: size() >= whole - 40, 60, "all of it is written")
+            whole = len(record()) + sum(len(record(b"%d" % i)) for i in range(20)) + 20 * len(record(b"other"))
+            wait_until(lambda: size() == whole, 60, "all of it is written")
         assert not has_answer(c) and not has_answer(other)
         gate.open()
         offsets = [c.receive(sent).Responses[0].PartitionResponses[0].BaseOffset for sent in (first, *later)]
@@ -137,21 +142,24 @@ def test_one_sync_serves_all_that_came_while_the_one_before_ran(gated_broker, ga
         assert gate.passed() == 2
 
 
+@pytest.mark.parametrize("how", ["broken", "full"])
 @pytest.mark.parametrize("config", [GROUP, EACH], ids=["group", "each"])
-def test_a_sync_that_fails_fails_what_waits_for_it_and_is_never_tried_again(gated_broker, gate, config):
+def test_a_sync_that_fails_fails_what_waits_for_it_and_is_never_tried_again(gated_broker, gate, config, how):
+    """Also for want of space: what the kernel could not place it forgets, and a second sync would say that all is well."""
     with gated_broker.connect() as c, gated_broker.connect() as other:
         c.new_topic("gated", configs=config)
-        other.new_topic("free", configs=config)
         assert c.produce("gated", 0, record()).ErrorCode == Kerr.NONE
         gate.shut()
-        gate.break_down()
+        gate.fail(how)
         waiting = [c.send_produce("gated", 0, record(), acks=acks) for acks in (1, -1, 1)]
         gate.await_sync()
         gate.open()
         for sent in waiting:
             assert c.receive(sent).Responses[0].PartitionResponses[0].ErrorCode == KAFKA_STORAGE_ERROR
-        (gate.directory / "broken").unlink()  # the next sync would say that all is well
-        assert c.produce("gated", 0, record()).ErrorCode == KAFKA_STORAGE_ERROR
+        gate.mend(how)
+        gone = {KAFKA_STORAGE_ERROR, Kerr.NOT_LEADER_OR_FOLLOWER}  # or the controller has heard of it
+        assert c.produce("gated", 0, record()).ErrorCode in gone
+        assert other.fetch("gated", 0, 0).ErrorCode in gone  # in the cache still, and not after a power cut
         assert gate.passed() == 1
         assert other.produce("free", 0, record()).ErrorCode == Kerr.NONE
 

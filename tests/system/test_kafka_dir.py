@@ -30,7 +30,7 @@ def started(tmp_path):
 
 
 def ours_on(started, tmp_path, log_dir, **config):
-    one = started(Broker(tmp_path / "ours", {"log.dirs": log_dir, **config}))
+    one = started(Broker(tmp_path / "ours", {"log.dirs": log_dir, "log.cleaner.enable": "false", **config}))
     one.log_dir = log_dir
     return one
 

@@ -302,6 +302,8 @@ TORN = {
     "last_batch_has_a_wrong_crc": ("torn_tail", lambda d: write_at(last(d, ".log"), last(d, ".log").stat().st_size - 1, b"\xfe")),
 }
 LOSSY = {
+    "crc_of_a_batch_in_the_last_segment": ("bad_batch", lambda d: write_at(last(d, ".log"), 100, b"\xfe\xfe")),
+    "length_of_a_batch_in_the_last_segment": ("bad_batch", lambda d: write_at(last(d, ".log"), 8, b"\x7f")),
     "crc_of_a_batch_in_the_middle": ("bad_batch", lambda d: write_at(first(d, ".log"), 100, b"\xfe\xfe")),
     "length_of_a_batch_in_the_middle": ("bad_batch", lambda d: write_at(first(d, ".log"), 8, b"\x7f")),
     "closed_segment_torn": ("bad_batch", lambda d: cut(first(d, ".log"), first(d, ".log").stat().st_size - 3)),
@@ -370,6 +372,13 @@ def test_verify_cannot_look_at_what_is_not_there(tmp_path):
     assert "cannot be read" in errors("log", "verify", tmp_path / "nothing", status=2)
 
 
+def test_verify_takes_no_directory_for_sound_that_holds_no_log(partition, tmp_path):
+    directory = partition("txn-0")
+    assert "is no log directory" in errors("log", "verify", tmp_path, status=2)
+    assert "at the end" in errors("log", "verify", f"{directory}/.", status=2)
+    assert ": sound." in run("log", "verify", f"{directory}/")
+
+
 def test_verify_beside_a_running_broker_changes_nothing_and_finds_closed_damage(fresh_broker, topic_name):
     broker = fresh_broker({"log.segment.bytes": "2000", "log.flush.offset.checkpoint.interval.ms": "600000"})
     broker.start()
@@ -432,6 +441,16 @@ def test_repair_cuts_a_torn_tail_and_keeps_the_bytes(partition, name):
     else:
         (kept,) = directory.glob("*.cut-*")
         assert str(kept) in text and left + kept.read_bytes() == spoilt
+
+
+def test_repair_empties_no_log_whose_start_is_behind_its_end(partition):
+    directory = partition("txn-0")
+    (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\ntxn 0 500\n")
+    records = records_of(directory)
+    DERIVED["index_missing"][1](directory)
+    run("log", "repair", directory)
+    assert records_of(directory) == records
+    assert (directory.parent / "log-start-offset-checkpoint").read_text() == "0\n1\ntxn 0 112\n"
 
 
 @pytest.mark.parametrize("name", LOSSY)

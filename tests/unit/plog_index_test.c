@@ -108,12 +108,63 @@ static void zeros_that_a_killed_kafka_left_are_cut(void **state)
     world_fini(&w);
 }
 
+struct walked {
+    uint32_t next, stop_at;
+};
+
+static bool see_entry(void *arg, uint32_t at, struct index_entry entry)
+{
+    struct walked *seen = arg;
+    assert_int_equal(at, seen->next++);
+    if (at >= ENTRIES) return true; /* zeros */
+    assert_int_equal(entry.key, entry_of((int)at).key);
+    assert_int_equal(entry.value, entry_of((int)at).value);
+    return seen->next < seen->stop_at;
+}
+
+static void a_file_is_measured_and_walked_without_being_changed(void **state)
+{
+    (void)state;
+    for (enum index_kind kind = INDEX_OFFSETS; kind <= INDEX_TIMES; kind++) {
+        struct world w;
+        struct index ix;
+        world_init(&w);
+        assert_int_equal(fs_mkdir(fs_system(), w.dir), OK);
+        char *path = file_path(&w, "index");
+        assert_int_equal(index_open(&ix, fs_system(), path, kind), OK);
+        for (int i = 0; i < ENTRIES; i++) index_add(&ix, entry_of(i));
+        assert_int_equal(index_save(&ix), OK);
+        int64_t entry = kind == INDEX_OFFSETS ? INDEX_OFFSETS_ENTRY_SIZE : INDEX_TIMES_ENTRY_SIZE, size, after;
+        size = (ENTRIES + 100) * entry + 5; /* preallocated, and torn */
+        assert_int_equal(file_truncate(ix.file, size), OK);
+
+        struct index_extent extent;
+        assert_int_equal(index_measure(ix.file, kind, &extent), OK);
+        assert_int_equal(extent.used, ENTRIES);
+        assert_int_equal(extent.zeros, 100);
+        assert_int_equal(extent.torn_bytes, 5);
+        struct walked all = {.stop_at = UINT32_MAX}, some = {.stop_at = 7}, past = {.stop_at = UINT32_MAX};
+        assert_int_equal(index_walk(ix.file, kind, extent.used, see_entry, &all), OK);
+        assert_int_equal(all.next, ENTRIES);
+        assert_int_equal(index_walk(ix.file, kind, extent.used, see_entry, &some), OK);
+        assert_int_equal(some.next, 7);
+        assert_int_equal(index_walk(ix.file, kind, UINT32_MAX / 2, see_entry, &past), OK);
+        assert_int_equal(past.next, ENTRIES + 100);
+        assert_int_equal(file_size(ix.file, &after), OK);
+        assert_int_equal(after, size);
+        index_close(&ix);
+        mem_free(path);
+        world_fini(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entries_are_found_in_the_file_and_in_memory),
         cmocka_unit_test(truncation_drops_entries_from_an_offset_on),
         cmocka_unit_test(zeros_that_a_killed_kafka_left_are_cut),
+        cmocka_unit_test(a_file_is_measured_and_walked_without_being_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

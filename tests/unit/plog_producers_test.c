@@ -463,6 +463,38 @@ static void replay(struct producers *ps, const char *path, struct aborted_txn *a
     mem_free(data);
 }
 
+static void see_producer(void *arg, const struct producer_entry *e, size_t pos)
+{
+    static const struct producer_entry want[] = {
+        {.producer_id = 3, .last_offset = 71, .timestamp = 1795970837863, .last_sequence = 32, .offset_delta = 9},
+        {.producer_id = 1002, .last_offset = 34, .timestamp = 1795970837359, .last_sequence = 31, .offset_delta = 11},
+        {.producer_id = 1003, .last_offset = 110, .timestamp = 1795970838747, .last_sequence = 34, .offset_delta = 8},
+    };
+    size_t *count = arg;
+    const struct producer_entry *w = &want[*count];
+    assert_int_equal(pos, 10 + 46 * *count);
+    assert_int_equal(e->producer_id, w->producer_id);
+    assert_int_equal(e->last_offset, w->last_offset);
+    assert_int_equal(e->timestamp, w->timestamp);
+    assert_int_equal(e->last_sequence, w->last_sequence);
+    assert_int_equal(e->offset_delta, w->offset_delta);
+    assert_int_equal(e->txn_first_offset, -1);
+    ++*count;
+}
+
+static void entries_of_kafkas_snapshot_are_seen_one_by_one(void **state)
+{
+    (void)state;
+    size_t size, count = 0;
+    uint8_t *data = read_file("tests/data/log-dir/txn-0-00000000000000000112.snapshot", &size);
+    assert_int_equal(producers_snapshot_each(data, size, see_producer, &count), OK);
+    assert_int_equal(count, 3);
+    data[size - 1] ^= 1;
+    assert_int_equal(producers_snapshot_each(data, size, see_producer, &count), ERR_CORRUPT);
+    assert_int_equal(count, 3);
+    mem_free(data);
+}
+
 static void assert_state_is_snapshot(struct producers *ps, const char *path)
 {
     size_t size;
@@ -977,6 +1009,7 @@ int main(void)
         cmocka_unit_test(a_marker_that_was_not_written_leaves_its_transaction_open),
         cmocka_unit_test(idle_producers_expire_but_for_open_transactions_and_queued_batches),
         cmocka_unit_test(snapshots_of_kafka_are_read_and_written_back_byte_for_byte),
+        cmocka_unit_test(entries_of_kafkas_snapshot_are_seen_one_by_one),
         cmocka_unit_test(replaying_kafkas_log_gives_kafkas_snapshots_and_transaction_index),
         cmocka_unit_test(a_loaded_snapshot_continues_sequences_and_transactions),
         cmocka_unit_test(expired_producers_are_left_out_of_a_loaded_snapshot),

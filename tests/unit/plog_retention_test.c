@@ -29,7 +29,7 @@ static enum err newest(void *arg, int64_t *newest_ms)
 static enum err unreadable(void *arg, int64_t *newest_ms)
 {
     (void)arg;
-    (void)newest_ms;
+    *newest_ms = NOW_MS;
     return ERR_IO;
 }
 
