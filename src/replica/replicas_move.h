@@ -4,7 +4,8 @@
 
 #include "replica/replicas_internal.h"
 
-#define MOVED_MARK "barnabas-moved"
+#define MOVED_MARK  "barnabas-moved"
+#define COPIED_FILE "barnabas-copied"
 
 /* The home loop owns it, but for what is the worker's while `busy`. */
 struct move {
