@@ -1,10 +1,11 @@
 /* clean.c: what there is to clean in a log, and the course of one cleaning (clean.h). */
-#include "plog/clean_internal.h"
+#include "plog/clean.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "plog/clean_internal.h"
 #include "plog/scan.h"
 
 /* Of a group, whose files are all open while they change their names. */
