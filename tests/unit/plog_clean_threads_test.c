@@ -145,6 +145,7 @@ static void readers_and_writers_go_on_while_the_log_is_cleaned(void **state)
     struct appender appenders[APPENDERS];
     int n = 0;
     world_init(&sh->w);
+    sh->w.opt.fs = fs_system();       /* the one that fails on demand is for one thread */
     sh->w.opt.events.advanced = NULL; /* it would be called by many threads */
     sh->w.opt.config.segment_bytes = 2000;
     sh->w.opt.config.index_interval_bytes = 200;
