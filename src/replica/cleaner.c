@@ -19,6 +19,7 @@ enum {
     BACKOFF_MIN_MS = 10,        /* log.cleaner.backoff.ms=0 shall not spin */
     RETRY_FIRST_MS = 15 * 1000, /* of a partition that was set aside; doubles each time, up to */
     RETRY_LAST_MS = 60 * 60 * 1000,
+    AGAIN_MS = 500, /* of one whose cleaning was cut short */
     IO_BUFFER_MIN_BYTES = 4096,
     PACE_TURN_US = 300 * 1000,  /* I/O of so long may go ahead of its time */
     PACE_LOOK_US = 1000 * 1000, /* who waits for the pace looks so often whether it should go on at all */
@@ -199,6 +200,7 @@ static void clean_one(struct cleaner *cl, struct partition *p, const struct clea
     pthread_mutex_lock(&cl->lock);
     p->cleaning.busy = false;
     if (!e) p->cleaning.failures = 0;
+    if (e == ERR_AGAIN) p->cleaning.retry_us = clock_mono_us(clock) + AGAIN_MS * 1000;
     if (filed) p->cleaning.filed = result.first_dirty;
     pthread_cond_broadcast(&cl->changed);
     pthread_mutex_unlock(&cl->lock);
