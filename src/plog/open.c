@@ -261,9 +261,9 @@ static enum err open_epochs(struct plog *pl, const struct listing *ls, bool *los
     if (!ls->has_epochs) return OK;
     char *path = plog_path(pl, LEADER_EPOCHS);
     enum err e = epochs_read(&pl->epochs, pl->fs, path, f);
+    if (pl->epochs.count == 0) pl->epochs_file = false; /* nothing in it can get worse */
     *lost = e == ERR_CORRUPT || e == ERR_VERSION || e == ERR_TOO_BIG;
     if (*lost) {
-        pl->epochs_file = false; /* nothing in it can get worse */
         LOG_WARN("epochs_rebuilt", "file=%s reason=\"%s\"", path, f->text);
         *f = (struct fault){.code = OK};
         e = OK;
