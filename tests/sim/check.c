@@ -157,7 +157,11 @@ static void check_recovered_batches(struct world *w, struct sim_partition *sp, i
     struct walk k = {
         .w = w, .sp = sp, .at = model_count_below(m, start), .may_have_holes = w->config.log.cleanup_compact};
     walk_log(&k, start, end);
-    while (k.at < m->batches.count && m->batches.list[k.at].last < m->start) m->batches.list[k.at++].gone = true;
+    for (; k.at < m->batches.count; k.at++) {
+        struct sim_batch *b = &m->batches.list[k.at];
+        if (!b->gone && b->last >= m->start) break;
+        b->gone = true;
+    }
     if (!w->failed && k.at < m->batches.count && m->batches.list[k.at].last < end_min)
         wrong(w, "the batch at %" PRId64 " is lost, everything below %" PRId64 " was promised",
               m->batches.list[k.at].base, end_min);
