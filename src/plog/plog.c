@@ -132,6 +132,14 @@ int32_t plog_last_epoch(struct plog *pl)
     return epoch;
 }
 
+int32_t plog_last_epoch_begun(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    int32_t epoch = epochs_latest_known(&pl->epochs);
+    pthread_mutex_unlock(&pl->lock);
+    return epoch;
+}
+
 int32_t plog_epoch_of(struct plog *pl, int64_t offset)
 {
     pthread_mutex_lock(&pl->lock);
