@@ -215,8 +215,11 @@ static void check_read(struct world *w, struct sim_partition *sp)
     uint8_t *data;
     size_t bytes_max = 1 + (size_t)draw(w, READ_BYTES_MAX);
     enum err e = plog_read(sp->p->pl, at, below, bytes_max, true, false, &s);
-    if (e || !s.file) wrong(w, "nothing to read at %" PRId64 ": %s", at, err_name(e));
-    if (w->failed || !slice_bytes(w, &s, &data)) return;
+    if (e || !s.file) {
+        wrong(w, "nothing to read at %" PRId64 ": %s", at, err_name(e));
+        return;
+    }
+    if (!slice_bytes(w, &s, &data)) return;
     struct batch_info b;
     while (s.size - pos >= BATCH_HEADER_SIZE && !batch_parse_header(&b, data + pos, (int64_t)(s.size - pos))) {
         if (i == limit || !is_same(&m->batches.list[i], data + pos, (size_t)b.size)) {
