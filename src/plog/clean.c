@@ -1,4 +1,6 @@
 /* clean.c: what there is to clean in a log, and the course of one cleaning (clean.h). */
+#include "plog/clean.h"
+
 #include "plog/clean_internal.h"
 
 #include <inttypes.h>

@@ -134,7 +134,8 @@ static void check_time_index(struct world *w, const char *dir, const struct segm
         int64_t timestamp = (int64_t)get_be64(data + at), last = sf->base + (int32_t)get_be32(data + at + 8);
         const struct batch_at *b = batch_with_last(sf, last);
         bool first = b && b->max_timestamp == timestamp && timestamp > before;
-        for (size_t i = 0; first && &sf->batches[i] < b; i++) first = sf->batches[i].max_timestamp < timestamp;
+        for (size_t i = b ? (size_t)(b - sf->batches) : 0; first && i-- > 0;)
+            first = sf->batches[i].max_timestamp < timestamp;
         if (!first) wrong(w, "the time index of %" PRId64 " says %" PRId64 " of %" PRId64, sf->base, timestamp, last);
         before = timestamp;
     }
