@@ -27,15 +27,21 @@ static void teardown(struct crash_world *c)
     world_fini(&c->w);
 }
 
-/* Loses all that was not synced.  The log is opened again as the caller has set w.opt. */
-static void lose_power(struct crash_world *c)
+/* The log is opened again as the caller has set w.opt. */
+static void lose_power_so(struct crash_world *c, uint64_t seed, enum fs_sim_survival survival)
 {
     if (c->w.pl) world_kill(&c->w);
-    struct fs_sim *after = fs_sim_after_crash(c->disk, 1, FS_SIM_NOTHING);
+    struct fs_sim *after = fs_sim_after_crash(c->disk, seed, survival);
     fs_sim_free(c->disk);
     c->disk = after;
     c->w.opt.fs = fs_sim_fs(after);
     world_open(&c->w);
+}
+
+/* With all that was not synced. */
+static void lose_power(struct crash_world *c)
+{
+    lose_power_so(c, 1, FS_SIM_NOTHING);
 }
 
 static void count_txn(void *arg, const struct aborted_txn *txn)
@@ -208,6 +214,28 @@ static void a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_t
     teardown(&c);
 }
 
+/* In a closed segment, before what was flushed. */
+static void what_a_failed_write_left_does_not_come_back(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        struct crash_world c;
+        setup(&c);
+        append_ok(&c.w, (struct batch_spec){.count = 1});
+        assert_int_equal(plog_flush(c.w.pl), OK);
+        fs_sim_set_fault(c.disk,
+                         &(struct fs_sim_fault){.calls = FS_SIM_WRITE, .suffix = ".log", .times = 1, .e = ERR_FULL});
+        assert_int_equal(append_batch(&c.w, (struct batch_spec){.count = 1}).kerr, KERR_KAFKA_STORAGE_ERROR);
+        c.w.opt.config.segment_bytes = 100;
+        plog_reconfigure(c.w.pl, &c.w.opt.config);
+        append_ok(&c.w, (struct batch_spec){.count = 2});
+        assert_int_equal(plog_flush(c.w.pl), OK);
+        lose_power_so(&c, seed, FS_SIM_ANYTHING);
+        assert_int_equal(plog_end(c.w.pl), 3);
+        teardown(&c);
+    }
+}
+
 static void no_flush_is_believed_after_one_that_failed(void **state)
 {
     (void)state;
@@ -250,6 +278,7 @@ int main(void)
         cmocka_unit_test(a_truncation_is_on_the_disk_before_anything_takes_its_place),
         cmocka_unit_test(half_a_truncation_ends_the_log_for_now),
         cmocka_unit_test(a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_the_end),
+        cmocka_unit_test(what_a_failed_write_left_does_not_come_back),
         cmocka_unit_test(no_flush_is_believed_after_one_that_failed),
         cmocka_unit_test(the_checkpointed_recovery_point_stays_before_unsynced_indexes),
     };
