@@ -344,6 +344,11 @@ static enum err group_undo_write(struct group *g, struct plog *pl)
 {
     struct segment *seg = g->segment;
     enum err e = seg->log ? file_truncate(seg->log, seg->size) : OK;
+    /* If what is cut came back, in a segment that is closed by then, recovery would cut the log there: a flush syncs
+     * it. */
+    pthread_mutex_lock(&pl->lock);
+    seg->unsynced = true;
+    pthread_mutex_unlock(&pl->lock);
     if (!e && g->aborted_count && seg->txns.path) {
         struct txnindex txns = seg->txns;
         e = txnindex_truncate(&txns, plog_end(pl));
