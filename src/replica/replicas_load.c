@@ -117,7 +117,6 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
         .files = &r->files,
         .recovered_bytes = op ? &op->bytes_read : NULL,
         .cancel = op ? &op->cancel : NULL,
-        .files = &r->files,
     };
     struct plog *pl;
     enum err e = plog_open(&pl, &opt, f);

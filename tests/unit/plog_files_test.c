@@ -12,8 +12,9 @@ static void wants_room(void *arg)
     (void)arg;
 }
 
-static void make_room(void *arg)
+static void make_room(void *arg, uint32_t turn)
 {
+    (void)turn;
     struct limited *l = arg;
     l->room_made++;
 }
