@@ -72,22 +72,24 @@ void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, cons
     loop_post(r->opt.home, &d->offline_msg);
 }
 
+/* Others are of a single log (damaged, of another topic, in an old format), or pass. */
+static bool is_of_dir(enum err e)
+{
+    return e == ERR_IO || e == ERR_DENIED || e == ERR_NOT_FOUND;
+}
+
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 {
-    bool of_content = e == ERR_CORRUPT || e == ERR_UNSUPPORTED || e == ERR_VERSION;
-    bool of_name = e == ERR_LOCKED || e == ERR_EXISTS;
-    bool of_dir = e && e != ERR_CLOSED && !of_content && !of_name && !plog_error_passes(e);
-    if (of_dir) replicas_dir_failed(d->r, d, e, what);
+    if (is_of_dir(e)) replicas_dir_failed(d->r, d, e, what);
     if (e == ERR_FULL) replicas_dir_full(d);
     return e;
 }
 
 void partition_failed(struct partition *p, enum err e, const char *what)
 {
-    if (e == ERR_CORRUPT || !p->dir) /* of this log alone */
-        partition_set_offline(p);
-    else
-        replicas_dir_check(p->dir, e, what);
+    bool of_dir = is_of_dir(e) && p->dir; /* a partition of its own, as in tests, has none */
+    if (p->dir) replicas_dir_check(p->dir, e, what);
+    if (!of_dir && e != ERR_CLOSED && !plog_error_passes(e)) partition_set_offline(p);
 }
 
 /* ---- Choosing */

@@ -97,7 +97,7 @@ struct found_move {
     struct list_node node;
     char *topic, *path;
     int32_t index;
-    struct log_dir *dir;
+    struct log_dir *dir; /* counted in dir->unrecovered, unless that was shut down cleanly */
 };
 
 /* Where a partition is to be made that is not here yet. */
@@ -152,6 +152,7 @@ struct replicas {
     int64_t move_due_us; /* what has been copied used the limit up until then; home loop */
     int64_t retained_us; /* replicas_space.c: when retention was last called for room; home loop */
     int64_t asked_us;    /* when the controller was last asked again, and whether a log could not be opened since */
+    int64_t ask_wait_us;
     bool unopened;
     bool ready; /* open: messages to the home loop find it alive */
     bool stopping;
@@ -180,8 +181,8 @@ static inline bool log_dir_is_online(const struct log_dir *d)
 /* Takes the directory offline with all its partitions, tells replicas_options.dir_failed on the home loop, and leaves
  * the process alone.  `what` names what failed, for the log.  Any thread, without the locks of replicas or logs. */
 void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, const char *what);
-/* The same when `e` speaks of the directory: not of a full disk, a limit of the process, a name that is in use (a mount
- * point) or a single log's content.  Returns `e`. */
+/* The same when `e` speaks of the directory: not of a limit of the process, a name that is in use (a mount point), or a
+ * single log's content; a full disk is a state of its own.  Returns `e`. */
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what);
 
 /* replicas_survey.c */

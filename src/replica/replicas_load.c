@@ -92,7 +92,8 @@ static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *
     load_cleaned(d);
     size_t from = ld->count;
     e = fs_list(fs, d->path, load_dir_entry, ld);
-    if (!d->clean) atomic_store(&d->unrecovered, (uint32_t)(ld->count - from));
+    if (!d->clean)
+        atomic_fetch_add(&d->unrecovered, (uint32_t)(ld->count - from)); /* future ones are counted already */
     return e ? fault_set(f, e, "The log directory %s cannot be listed: %s.", d->path, err_text(e)) : OK;
 }
 
@@ -174,7 +175,7 @@ int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t i
     const struct partition *p = replicas_unclaimed(r, name, index);
     mem_free(name);
     if (!p) return -1;
-    if (p->pl) return plog_last_epoch(p->pl);
+    if (p->pl) return plog_last_epoch_begun(p->pl);
     return p->opening ? p->opening->last_epoch : -1;
 }
 
@@ -347,10 +348,13 @@ static void load_drop_moved(struct load *ld)
 {
     size_t kept = 0;
     for (size_t i = 0; i < ld->count; i++) {
-        if (ld->r->dir_count > 1 && replicas_moved_away(ld->r, ld->items[i]->p))
+        const struct partition *p = ld->items[i]->p;
+        if (ld->r->dir_count > 1 && replicas_moved_away(ld->r, p)) {
+            if (!p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
             replicas_opening_free(ld->items[i]);
-        else
+        } else {
             ld->items[kept++] = ld->items[i];
+        }
     }
     ld->count = kept;
 }

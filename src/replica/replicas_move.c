@@ -64,8 +64,20 @@ static struct move *move_new(struct replicas *r, struct partition *p, struct log
     return m;
 }
 
+/* A directory with a future log that was not closed properly is not clean at the end. */
+static void set_unrecovered(struct move *m, bool unrecovered)
+{
+    if (m->unrecovered == unrecovered) return;
+    m->unrecovered = unrecovered;
+    if (unrecovered)
+        atomic_fetch_add(&m->to->unrecovered, 1);
+    else
+        atomic_fetch_sub(&m->to->unrecovered, 1);
+}
+
 static void move_free(struct move *m)
 {
+    if (m->future) set_unrecovered(m, true);
     move_close(m);
     if (m->held && !m->r->stopping) cleaner_release(m->r->cleaner, m->from);
     if (m->counted) atomic_fetch_sub(&m->to->partition_count, 1);
@@ -82,10 +94,12 @@ static void move_free(struct move *m)
 static void discard_work(struct job *job)
 {
     struct move *m = CONTAINER_OF(job, struct move, job);
+    if (m->future) set_unrecovered(m, true);
     move_close(m);
     if (!m->path || !log_dir_is_online(m->to)) return;
     m->doomed_path = replicas_doomed_path_in(m->r, m->from, m->to);
     enum err e = fs_rename(m->r->opt.fs, m->path, m->doomed_path);
+    if (!e || e == ERR_NOT_FOUND) set_unrecovered(m, false);
     if (!e) return;
     if (e != ERR_NOT_FOUND) LOG_ERROR("log_delete_failed", "dir=\"%s\" error=%s", m->path, err_name(e));
     mem_free(m->doomed_path);
@@ -369,6 +383,7 @@ void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name)
         fm->dir = d;
         fm->path = mem_printf("%s/%s", d->path, name);
         list_push_back(&r->found_moves, &fm->node);
+        if (!d->clean) atomic_fetch_add(&d->unrecovered, 1);
     } else {
         LOG_WARN("directory_ignored", "dir=\"%s/%s\" reason=\"not the name of a future replica\"", d->path, name);
         mem_free(fm);
@@ -394,6 +409,7 @@ struct move *replicas_move_found(struct replicas *r, struct partition *p)
         if (fm->index != p->index || strcmp(fm->topic, p->topic) != 0) continue;
         struct move *mine = move_new(r, p, fm->dir);
         mine->path = fm->path;
+        mine->unrecovered = !fm->dir->clean;
         fm->path = NULL;
         if (!m && fm->dir != p->dir)
             m = mine;
@@ -409,6 +425,8 @@ enum err replicas_move_open(struct move *m)
     m->e = move_open_found(m);
     if (m->e)
         LOG_ERROR("move_not_resumed", "dir=\"%s\" error=%s reason=\"%s\"", m->path, err_name(m->e), m->fault.text);
+    else
+        set_unrecovered(m, false);
     return m->e;
 }
 
@@ -508,7 +526,7 @@ void replicas_moves_checkpoint(struct replicas *r, const struct log_dir *d, enum
     LIST_EACH (&r->moves, node) {
         const struct move *m = CONTAINER_OF(node, struct move, node);
         if (m->to != d || !atomic_load(&m->settled)) continue;
-        int64_t end = atomic_load(&m->end), value = end;
+        int64_t end = atomic_load(&m->end), value = atomic_load(&m->recovery);
         if (kind == CHORE_CLEANED) value = plog_cleaned(m->from->pl);
         if (kind == CHORE_STARTS) value = atomic_load(&m->start);
         if (kind == CHORE_WATERMARKS) value = MIN(end, partition_high_watermark(m->from));
@@ -537,7 +555,8 @@ void replicas_moves_close(struct replicas *r, bool clean)
                 LOG_ERROR("log_close_failed", "dir=\"%s\" error=%s", m->path, err_name(e));
                 m->to->unclean = true;
             }
-        }
+        } else if (m->path && !m->future)
+            m->to->unclean = true; /* a takeover failed halfway: nobody knows what is in there */
         move_free(m);
     }
     while ((n = list_first(&r->found_moves))) found_move_free(CONTAINER_OF(n, struct found_move, node));

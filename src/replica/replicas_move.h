@@ -4,7 +4,8 @@
 
 #include "replica/replicas_internal.h"
 
-#define MOVED_MARK "barnabas-moved"
+#define MOVED_MARK  "barnabas-moved"
+#define COPIED_FILE "barnabas-copied"
 
 /* The home loop owns it, but for what is the worker's while `busy`. */
 struct move {
@@ -13,7 +14,8 @@ struct move {
     struct partition *from; /* a reference; in service until the end */
     struct log_dir *to;
     bool busy, cancelled;
-    bool counted; /* in to->partition_count */
+    bool counted;     /* in to->partition_count */
+    bool unrecovered; /* in to->unrecovered: what is in its directory may be torn */
     struct job job;
     struct timer timer;
     int64_t retry_us; /* how long the last failure was waited for */
@@ -33,7 +35,7 @@ struct move {
     char *doomed_path;       /* of what it has taken over from */
 
     /* For DescribeLogDirs and the checkpoints; any thread. */
-    _Atomic int64_t size, end, start;
+    _Atomic int64_t size, end, start, recovery;
     _Atomic bool settled; /* complete up to `end` and on the disk: it gets lines in the checkpoints */
 };
 

@@ -11,7 +11,9 @@
  * When (4) fails everything goes back, the mark first of all. */
 #include "replica/replicas_move.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "plog/checkpoint.h"
@@ -25,7 +27,7 @@ enum {
     READ_BYTES = 1 << 20,
     TURN_BYTES = 8 << 20,     /* then other jobs of the pool have their turn */
     TURNS_A_SECOND = 4,       /* of a move that is throttled */
-    FLUSH_BYTES = 64 << 20,   /* so that the last flush is a short one */
+    FLUSH_BYTES = 32 << 20,   /* so that the last flush is a short one */
     HELD_BYTES_MAX = 4 << 20, /* that are copied while appends are held */
 };
 
@@ -34,7 +36,7 @@ enum {
 static void on_failed(void *arg, enum err e)
 {
     const struct move *m = arg;
-    replicas_dir_check(m->to, e, "write of a moving log");
+    replicas_dir_check(m->to, plog_error_passes(e) ? ERR_IO : e, "write of a moving log");
 }
 
 static void on_full(void *arg)
@@ -43,7 +45,8 @@ static void on_full(void *arg)
     replicas_dir_full(m->to);
 }
 
-static enum err future_open(struct move *m, int64_t log_start, bool clean)
+/* `safe`: everything below it is on the disk and of this move. */
+static enum err future_open(struct move *m, int64_t log_start, bool clean, int64_t safe)
 {
     const struct replicas_options *opt = &m->r->opt;
     opt->settings_of(opt->settings_arg, str_of(m->from->topic), &m->settings);
@@ -52,6 +55,7 @@ static enum err future_open(struct move *m, int64_t log_start, bool clean)
         .clock = opt->clock,
         .jitter_seed = rng_below(opt->rng, UINT64_MAX),
         .dir = m->path,
+        .recovery_point = safe,
         .log_start = log_start,
         .cleaned = -1,
         .clean = clean,
@@ -86,8 +90,8 @@ static enum err future_begin(struct move *m)
     int64_t base;
     enum err e = first_base(m->from->pl, &base);
     if (e) return e;
-    m->path = named_path(m, "future");
-    return future_open(m, base, false);
+    if (!m->path) m->path = named_path(m, "future");
+    return future_open(m, base, false, 0);
 }
 
 void move_close(struct move *m)
@@ -98,19 +102,73 @@ void move_close(struct move *m)
     m->buf = NULL;
 }
 
-/* Retention was faster: what was copied lies below the start. */
+/* Retention was faster: what was copied lies below the start.  Or nobody knows what was copied. */
 static enum err future_again(struct move *m)
 {
     move_close(m);
     enum err e = fs_remove_all(m->r->opt.fs, m->path);
     if (e && e != ERR_NOT_FOUND) return e;
-    mem_free(m->path);
-    m->path = NULL;
     return future_begin(m);
 }
 
-/* After an unclean stop the current log may have lost what the future one had copied already.  What is below its
- * recovery point it cannot have lost. */
+/* ---- How far the future log is on the disk
+ *
+ * No checkpoint has it; and after a loss of power not even a whole log proves much, since segments in its middle may be
+ * missing, which looks like compaction. */
+
+static enum err flush_future(struct move *m)
+{
+    enum err e = plog_flush(m->future);
+    if (e) return e;
+    m->unsynced = 0;
+    char *path = mem_printf("%s/" COPIED_FILE, m->path);
+    char *text = mem_printf("%" PRId64 "\n", plog_recovery_start(m->future));
+    e = fs_replace(m->r->opt.fs, path, text, strlen(text));
+    mem_free(path);
+    mem_free(text);
+    return e;
+}
+
+/* -1: not known. */
+static int64_t read_copied(const struct move *m)
+{
+    char *path = mem_printf("%s/" COPIED_FILE, m->path), *text = NULL;
+    size_t size;
+    enum err e = fs_read_whole(m->r->opt.fs, path, 64, &text, &size);
+    int64_t copied = e ? -1 : strtoll(text, NULL, 10);
+    mem_free(path);
+    mem_free(text);
+    return copied;
+}
+
+static enum err remove_copied(const struct move *m)
+{
+    char *path = mem_printf("%s/" COPIED_FILE, m->path);
+    enum err e = fs_unlink(m->r->opt.fs, path);
+    mem_free(path);
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
+/* ---- Found at start */
+
+static enum err cut_future(struct move *m, int64_t safe)
+{
+    if (plog_end(m->future) <= safe) return OK;
+    enum err e = plog_truncate(m->future, safe);
+    return e ? e : flush_future(m);
+}
+
+/* The current log may have lost what the future one had copied already; what is below its recovery point it cannot have
+ * lost. */
+static enum err open_unclean(struct move *m)
+{
+    struct plog *pl = m->from->pl;
+    int64_t safe = MIN(read_copied(m), plog_recovery_point(pl));
+    if (safe <= plog_start(pl)) return future_again(m);
+    enum err e = future_open(m, 0, false, safe);
+    return e ? e : cut_future(m, safe);
+}
+
 enum err move_open_found(struct move *m)
 {
     const struct partition *p = m->from;
@@ -119,13 +177,13 @@ enum err move_open_found(struct move *m)
     enum err e = fs_unlink(m->r->opt.fs, mark);
     mem_free(mark);
     if (e == ERR_NOT_FOUND) e = OK;
-    if (!e) e = future_open(m, 0, m->to->clean);
-    if (e) return e;
-    int64_t safe = clean ? plog_end(p->pl) : plog_recovery_point(p->pl);
-    if (plog_end(m->future) > safe) {
-        e = plog_truncate(m->future, MAX(safe, 0));
-        if (!e) e = plog_flush(m->future);
+    if (!e && clean) {
+        e = future_open(m, 0, true, 0);
+        if (!e) e = cut_future(m, plog_end(p->pl));
+    } else if (!e) {
+        e = open_unclean(m);
     }
+    if (e) return e;
     atomic_store(&m->end, plog_end(m->future));
     atomic_store(&m->size, plog_size(m->future));
     return e;
@@ -367,19 +425,20 @@ static enum err take_over_held(struct move *m)
     e = plog_close(future);
     bool clean = !e;
     if (!e) e = plog_hand_producers(pl, m->path);
+    if (!e) e = remove_copied(m);
     if (!e) e = switch_over(m, end);
     if (!e) return OK;
-    enum err re = future_open(m, 0, clean); /* the move goes on later */
+    enum err re = future_open(m, 0, clean, 0); /* the move goes on later */
     return re ? re : e;
 }
 
 static enum err take_over(struct move *m)
 {
-    enum err e = plog_flush(m->future);
+    enum err e = flush_future(m);
     if (e) return e;
-    m->unsynced = 0;
     tell_progress(m);
     atomic_store(&m->start, plog_start(m->from->pl));
+    atomic_store(&m->recovery, plog_recovery_start(m->future));
     atomic_store(&m->settled, true);
     static const enum chore_kind kinds[] = {CHORE_CHECKPOINT, CHORE_STARTS, CHORE_WATERMARKS, CHORE_CLEANED};
     for (size_t i = 0; i < ARRAY_COUNT(kinds) && !e; i++) e = replicas_write_checkpoints(m->r, kinds[i]);
@@ -400,15 +459,12 @@ void move_work(struct job *job)
     m->fault = (struct fault){.code = OK};
     if (!m->held) cleaner_hold(m->r->cleaner, p);
     m->held = true;
-    enum err e = m->future ? OK : m->path ? future_open(m, 0, false) : future_begin(m);
+    enum err e = m->future ? OK : m->path ? future_again(m) : future_begin(m);
     bool caught_up = false;
     int64_t rate = atomic_load(&m->r->move_bytes_per_s),
             bytes_max = MIN((int64_t)TURN_BYTES, rate / TURNS_A_SECOND + 1);
     while (!e && !caught_up && m->copied < bytes_max && atomic_load(&p->online)) e = copy_some(m, false, &caught_up);
-    if (!e && m->unsynced >= FLUSH_BYTES) {
-        e = plog_flush(m->future);
-        m->unsynced = 0;
-    }
+    if (!e && m->unsynced >= FLUSH_BYTES) e = flush_future(m);
     if (!e) tell_progress(m);
     if (!e && caught_up && atomic_load(&p->online)) e = take_over(m);
     m->e = e;

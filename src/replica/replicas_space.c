@@ -25,7 +25,8 @@ enum {
     LOOK_BYTES_MAX = 16 << 20,
     INODES_MIN = 128,
     INODES_ENOUGH = 256,
-    ASK_AGAIN_US = 5 * 1000 * 1000,
+    ASK_AGAIN_US_MIN = 2 * 1000 * 1000,
+    ASK_AGAIN_US_MAX = 300 * 1000 * 1000,
     RETAIN_AGAIN_US = 5 * 1000 * 1000, /* while the disk is full */
 };
 
@@ -196,8 +197,10 @@ void replicas_space_looked(struct replicas *r)
         r->retained_us = now_us;
         replicas_retain_now(r);
     }
-    if (r->unopened && !any_full && r->opt.ask_again && now_us - r->asked_us >= ASK_AGAIN_US) {
+    if (!r->unopened && now_us - r->asked_us >= 2 * ASK_AGAIN_US_MIN) r->ask_wait_us = 0; /* it has been of use */
+    if (r->unopened && !any_full && r->opt.ask_again && now_us - r->asked_us >= r->ask_wait_us) {
         r->asked_us = now_us;
+        r->ask_wait_us = MIN(MAX(r->ask_wait_us * 2, (int64_t)ASK_AGAIN_US_MIN), (int64_t)ASK_AGAIN_US_MAX);
         r->unopened = false; /* the answer says it anew */
         r->opt.ask_again(r->opt.dir_failed_arg);
     }

@@ -183,3 +183,24 @@ def test_the_broker_stops_with_a_reason_when_it_cannot_do_without_the_directory(
     assert broker.wait() == 1
     reason = "Every log directory has failed" if which == "the only one" else "holds the coordination store"
     assert reason in broker.output() and str(dirs[0]) in broker.output()
+
+
+def test_a_log_that_cannot_be_made_has_no_leader_until_it_can(fresh_broker, topic_name):
+    """And neither its topic's other partitions nor its directory suffer for it."""
+    broker = fresh_broker().start()
+    broken = broker.log_dir / f"{topic_name}-1"
+    broken.write_text("this is no directory")
+    with broker.connect() as c:
+        c.create_topic(topic_name, 3)
+        wait_until(
+            lambda: [p.LeaderId for p in partition_rows(c, topic_name).values()].count(-1) == 1, 30, "one has no leader"
+        )
+        rows = partition_rows(c, topic_name)
+        assert rows[1].ErrorCode == LEADER_NOT_AVAILABLE and list(rows[1].OfflineReplicas) == [0]
+        assert c.produce(topic_name, 1, build([Record(b"k", b"v")])).ErrorCode == KAFKA_STORAGE_ERROR
+        fill(c, topic_name, [0, 2])
+        broken.unlink()
+        c.await_topic(topic_name, 3)
+        fill(c, topic_name, range(3))
+        assert "log_dir_offline" not in broker.output()
+    broker.stop()

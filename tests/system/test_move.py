@@ -39,8 +39,12 @@ def make_broker(fresh_broker, dirs):
 
 
 def place_of(dirs, topic, partition=0):
-    (found,) = [d for d in dirs if (d / f"{topic}-{partition}").exists()]
-    return found
+    """For a moment at the end of a move it is in both."""
+
+    def places():
+        return [d for d in dirs if (d / f"{topic}-{partition}").exists()]
+
+    return wait_until(lambda: len(places()) == 1 and places()[0], 30, "it is in one place")
 
 
 def alter(conn, topic, partition, directory, version=None):
@@ -135,6 +139,28 @@ def test_a_partition_moves_with_all_it_has(make_broker, dirs, topic_name, versio
         with broker.connect() as c:
             c.await_topic(topic_name, 1)
             assert contents(c, topic_name) == after
+    broker.stop()
+
+
+def test_producers_move_whose_records_are_deleted(make_broker, dirs, topic_name):
+    broker = make_broker().start()
+    with broker.connect() as c:
+        c.new_topic(topic_name)
+        ids = c.call("InitProducerId", TransactionalId=None, TransactionTimeoutMs=60000)
+        first = build(
+            [Record(b"k", b"v")] * 10, producer_id=ids.ProducerId, producer_epoch=ids.ProducerEpoch, base_sequence=0
+        )
+        assert c.produce(topic_name, 0, first).BaseOffset == 0
+        fill(c, topic_name, 2)
+        rows = [{"Name": topic_name, "Partitions": [{"PartitionIndex": 0, "Offset": 12}]}]
+        assert c.call("DeleteRecords", Topics=rows, TimeoutMs=1000).Topics[0].Partitions[0].ErrorCode == 0
+        before = contents(c, topic_name)
+        target = next(d for d in dirs if d != place_of(dirs, topic_name))
+        assert alter(c, topic_name, 0, target) == Kerr.NONE
+        await_move(c, topic_name, target)
+        again = c.produce(topic_name, 0, first)
+        assert (again.ErrorCode, again.BaseOffset) == (Kerr.NONE, 0), "it is known to be a repetition"
+        assert contents(c, topic_name) == before
     broker.stop()
 
 
@@ -238,9 +264,13 @@ def test_kills_in_the_midst_of_moves_lose_nothing(make_broker, dirs, topic_name)
                     set_rate(c, 1 << 62)
                     wait_until(lambda: broker.output().count(" moved ") > moves, 60, f"it is over, seed {SEED}")
                 elif wanted == "began":
-                    wait_until(lambda: len(described(c, topic_name)) == 2, 60, f"it has begun, seed {SEED}")
+                    wait_until(
+                        lambda: len(described(c, topic_name)) == 2 or broker.output().count(" moved ") > moves,
+                        60,
+                        f"it has begun, seed {SEED}",
+                    )
                 else:
-                    goal = acknowledged(writers, SEED) + rng.randrange(300)
+                    goal = min(acknowledged(writers, SEED) + rng.randrange(300), sum(w.limit for w in writers))
                     wait_until(lambda g=goal: acknowledged(writers, SEED) >= g, 60, f"random moment, seed {SEED}")
             broker.kill()
             broker.start()

@@ -69,6 +69,59 @@ static void leaders_move_to_the_first_live_replica_in_sync(void **state)
     session_free(two);
 }
 
+/* KIP-112: broker 2 lives, but the disk with its replicas does not. */
+static void leaders_move_away_from_a_failed_log_directory(void **state)
+{
+    struct cluster *cl = *state;
+    struct world *two = session_new(cl->w);
+    register_broker(two, 2, NULL);
+    settle(cl->w);
+    int32_t both[] = {2, 1}, alone[] = {2};
+    struct controller_assignment as = {0, both, 2}, as_alone = {0, alone, 1};
+    struct controller_new_topic ts[] = {
+        {.name = STR("t"), .partition_count = -1, .replication_factor = -1, .assignments = &as, .assignment_count = 1},
+        {.name = STR("u"),
+         .partition_count = -1,
+         .replication_factor = -1,
+         .assignments = &as_alone,
+         .assignment_count = 1},
+    };
+    create_topics(cl, ts, 2, false);
+    cl->told_count = 0;
+    cl->disk_failed = 2;
+    struct answer made = {.w = two};
+    coord_create(two->c, ZNODE_LOG_DIR_EVENT, znode_log_dir_event_encode(&two->arena, 2), COORD_SEQUENTIAL,
+                 (struct coord_to){two->loop, answer_done, &made});
+    answer_wait(&made);
+    settle(cl->w);
+    settle(cl->w);
+    assert_str(node_text(cl->w, "/brokers/topics/t/partitions/0/state"),
+               "{\"controller_epoch\":1,\"leader\":1,\"version\":1,\"leader_epoch\":1,\"isr\":[1]}");
+    assert_str(node_text(cl->w, "/brokers/topics/u/partitions/0/state"),
+               "{\"controller_epoch\":1,\"leader\":-1,\"version\":1,\"leader_epoch\":1,\"isr\":[2]}");
+    assert_true(was_told(cl, "U 1 live=2 t/0 leader=1/1 offline=2; u/0 leader=-1/1 offline=2;"));
+    /* The note is removed, and what has been answered the same way is no news: it ends. */
+    struct answer notes = {.w = cl->w};
+    coord_children(cl->w->c, ZNODE_LOG_DIR_EVENTS, COORD_NO_WATCH, (struct coord_to){cl->w->loop, answer_done, &notes});
+    answer_wait(&notes);
+    assert_int_equal(notes.r.child_count, 0);
+    int told = cl->told_count;
+    settle(cl->w);
+    assert_int_equal(cl->told_count, told);
+
+    /* It comes back repaired. */
+    cl->disk_failed = 0;
+    coord_memory_expire(cl->w->memory, coord_session_id(two->c));
+    settle(cl->w);
+    session_free(two);
+    two = session_new(cl->w);
+    register_broker(two, 2, NULL);
+    settle(cl->w);
+    assert_str(node_text(cl->w, "/brokers/topics/u/partitions/0/state"),
+               "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":2,\"isr\":[2]}");
+    session_free(two);
+}
+
 static void the_deletion_of_replicas_waits_for_a_broker_that_is_away(void **state)
 {
     struct cluster *cl = *state;
@@ -373,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_broker_that_comes_is_told_everything_and_everybody_of_it),
         TEST(leaders_move_to_the_first_live_replica_in_sync),
+        TEST(leaders_move_away_from_a_failed_log_directory),
         TEST(the_deletion_of_replicas_waits_for_a_broker_that_is_away),
         TEST(a_replica_that_could_not_be_deleted_keeps_the_marker),
         TEST(a_deposed_controller_changes_nothing),

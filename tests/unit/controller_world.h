@@ -6,7 +6,7 @@
 #include "controller/controller.h"
 #include "coord_world.h"
 
-enum { TOLD_MAX = 400 };
+enum { TOLD_MAX = 400, TOLD_PARTITIONS_MAX = 16 };
 
 /* Draws the numbers 0, 1, 2, ...: the tests' assignments are known. */
 struct count_rng {
@@ -38,6 +38,11 @@ struct told {
     bool answered;
     enum err err;
     int16_t code;
+    struct told_partition {
+        char topic[64];
+        int32_t index;
+    } partitions[TOLD_PARTITIONS_MAX]; /* of a LeaderAndIsr, the first few */
+    int32_t partition_count;
 };
 
 struct cluster {
@@ -49,6 +54,7 @@ struct cluster {
     int states;
     bool hold; /* answers wait for cluster_answer() */
     enum err channel_err;
+    int32_t disk_failed; /* LeaderAndIsr to this broker is answered with KAFKA_STORAGE_ERROR for each partition */
     struct fault fault;
     bool stopped;
     enum kerr settings_kerr;
@@ -61,6 +67,19 @@ static inline void told_run(struct loop_msg *msg)
     struct update_metadata_response ur = update_metadata_response_default;
     struct stop_replica_response sr = stop_replica_response_default;
     lr.error_code = ur.error_code = sr.error_code = t->code;
+    struct leader_and_isr_response_leader_and_isr_topic_error topics[TOLD_PARTITIONS_MAX];
+    struct leader_and_isr_response_leader_and_isr_partition_error errors[TOLD_PARTITIONS_MAX];
+    lr.topics = topics;
+    lr.topics_count = t->partition_count;
+    for (int32_t i = 0; i < t->partition_count; i++) {
+        topics[i] = leader_and_isr_response_leader_and_isr_topic_error_default;
+        topics[i].partition_errors = &errors[i];
+        topics[i].partition_errors_count = 1;
+        errors[i] = leader_and_isr_response_leader_and_isr_partition_error_default;
+        errors[i].topic_name = str_of(t->partitions[i].topic);
+        errors[i].partition_index = t->partitions[i].index;
+        if (t->broker == t->cl->disk_failed) errors[i].error_code = KERR_KAFKA_STORAGE_ERROR;
+    }
     if (t->kind == 'L') t->leader_and_isr(t->arg, t->err, t->err ? NULL : &lr);
     if (t->kind == 'U') t->update_metadata(t->arg, t->err, t->err ? NULL : &ur);
     if (t->kind == 'S') t->stop_replica(t->arg, t->err, t->err ? NULL : &sr);
@@ -111,6 +130,11 @@ static inline void tell_leader_and_isr(void *arg, int32_t broker, const struct l
         for (int32_t k = 0; k < rq->topic_states[i].partition_states_count; k++) {
             const struct leader_and_isr_request_leader_and_isr_partition_state *ps =
                 &rq->topic_states[i].partition_states[k];
+            if (t->partition_count < TOLD_PARTITIONS_MAX) {
+                struct told_partition *tp = &t->partitions[t->partition_count++];
+                snprintf(tp->topic, sizeof tp->topic, "%.*s", STR_ARG(rq->topic_states[i].topic_name));
+                tp->index = ps->partition_index;
+            }
             told_print(t, " %.*s/%d leader=%d/%d", STR_ARG(rq->topic_states[i].topic_name), ps->partition_index,
                        ps->leader, ps->leader_epoch);
             told_ids(t, "isr", ps->isr, ps->isr_count);
