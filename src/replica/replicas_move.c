@@ -562,5 +562,7 @@ void replicas_moves_close(struct replicas *r, bool clean)
     while ((n = list_first(&r->found_moves))) found_move_free(CONTAINER_OF(n, struct found_move, node));
     struct preferred *pf, *next;
     HASH_ITER(hh, r->preferred, pf, next)
-    preferred_remove(r, pf);
+    {
+        preferred_remove(r, pf);
+    }
 }

@@ -186,7 +186,7 @@ enum err move_open_found(struct move *m)
     if (e) return e;
     atomic_store(&m->end, plog_end(m->future));
     atomic_store(&m->size, plog_size(m->future));
-    return e;
+    return OK;
 }
 
 /* ---- Copying */
