@@ -127,11 +127,15 @@ static enum err dump_snapshot(struct small *s)
 
 /* ---- Text files */
 
+/* Kafka leaves the file empty until there is an epoch. */
 static enum err dump_epochs(struct small *s, struct fault *f)
 {
     struct epochs ep;
+    struct fs_stat st;
+    enum err e = fs_stat(s->fs, s->path, &st);
+    if (e || st.size == 0) return e;
     epochs_init(&ep);
-    enum err e = epochs_read(&ep, s->fs, s->path, f);
+    e = epochs_read(&ep, s->fs, s->path, f);
     for (size_t i = 0; i < ep.count && !e; i++) {
         struct row row = row_begin(s->out, "leaderEpoch");
         row_int(&row, "epoch", ep.entries[i].epoch);

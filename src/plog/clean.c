@@ -212,7 +212,7 @@ enum err clean_open_log(struct cleaning *c, struct segment *seg, struct file **o
         char *path = segment_path(c->pl->dir, seg->base_offset, SEGMENT_LOG);
         enum err e = fs_open(c->pl->fs, path, FS_READ, &log);
         mem_free(path);
-        if (e) return e == ERR_NOT_FOUND ? ERR_AGAIN : e; /* retention was faster */
+        if (e) return e;
     }
     *out = log;
     return OK;
@@ -247,8 +247,11 @@ static enum err cleaning_begin(struct cleaning *c)
     c->segments = mem_zalloc(pl->segment_count, sizeof(struct segment *));
     for (size_t i = 0; i + 1 < pl->segment_count && segment_end(pl, i) <= c->rq->plan.first_uncleanable; i++)
         c->segments[c->segment_count++] = segment_ref(pl->segments[i]);
+    c->first_base = pl->segments[0]->base_offset;
+    bool fits = pl->segments[c->segment_count]->base_offset == c->rq->plan.first_uncleanable;
     pthread_mutex_unlock(&pl->lock);
     exclusive_end(pl);
+    if (!fits) return ERR_AGAIN; /* the log was cut since the plan was made */
     if (c->last_count > 1) qsort(c->last, c->last_count, sizeof *c->last, last_compare);
     return OK;
 }
@@ -411,14 +414,15 @@ static enum err clean_groups(struct cleaning *c)
 
 /* ---- The whole */
 
-/* What failed because the log was cut or moved meanwhile has not failed. */
+/* What failed because the log was cut or moved meanwhile, or has lost its oldest segments, has not failed. */
 static enum err explain(struct cleaning *c, enum err e)
 {
     pthread_mutex_lock(&c->pl->lock);
     bool cut = c->pl->generation != c->generation, retired = c->pl->retired;
+    bool shortened = c->pl->segments[0]->base_offset != c->first_base;
     pthread_mutex_unlock(&c->pl->lock);
     if (retired) return ERR_CLOSED;
-    if (cut) return ERR_AGAIN;
+    if (cut || (e == ERR_NOT_FOUND && shortened)) return ERR_AGAIN;
     return e == ERR_IO || e == ERR_DENIED ? plog_fail(c->pl, e) : e;
 }
 
@@ -437,6 +441,10 @@ enum err plog_clean(struct plog *pl, const struct clean_request *rq, struct clea
     struct clean_result result = {.first_dirty = rq->plan.first_dirty};
     struct cleaning c = {.pl = pl, .rq = rq, .tools = rq->tools, .result = &result};
     clean_txns_init(&c.txns);
+    if (rq->plan.dirty_bytes == 0) {
+        *out = result;
+        return OK;
+    }
     enum err e = cleaning_begin(&c);
     bool begun = !e;
     if (!e) e = note_keys(&c);

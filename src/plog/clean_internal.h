@@ -41,6 +41,7 @@ struct cleaning {
     struct segment **segments; /* all below plan.first_uncleanable, with references */
     size_t segment_count;
     uint32_t generation;
+    int64_t first_base;      /* of the log, at the beginning: retention raises it */
     struct clean_last *last; /* by producer id */
     size_t last_count, last_cap;
     int64_t map_end; /* first offset that the table knows nothing of */

@@ -12,7 +12,8 @@ _Static_assert(CLEAN_SECRET_SIZE >= XXH3_SECRET_SIZE_MIN, "secret of the key has
 void clean_map_begin(struct clean_map *m, size_t bytes_max, double load_factor, int64_t keys_max)
 {
     size_t slots_max = MAX(bytes_max / sizeof(struct clean_slot), 2);
-    size_t limit = MIN((size_t)((double)slots_max * load_factor), slots_max - 1);
+    double share = load_factor > 0 ? MIN(load_factor, 1) : 0;
+    size_t limit = MIN((size_t)((double)slots_max * share), slots_max - 1);
     limit = MAX(limit, 1);
     /* A small log does not pay for a big table: at half full, searches are short. */
     if ((uint64_t)keys_max < limit / 2) {

@@ -139,6 +139,12 @@ bool epochs_lead_file(const struct epochs *ep)
     return ep->filed != EPOCHS_NOT_FILED && ep->filed >= ep->count;
 }
 
+int32_t epochs_latest_known(const struct epochs *ep)
+{
+    size_t count = ep->filed == EPOCHS_NOT_FILED ? ep->count : MAX(ep->count, ep->filed);
+    return count ? ep->entries[count - 1].epoch : EPOCH_NONE;
+}
+
 void epochs_set_filed(struct epochs *ep)
 {
     ep->filed = ep->count;

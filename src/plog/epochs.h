@@ -59,6 +59,8 @@ bool epochs_are_filed(const struct epochs *ep);
 /* Whether it has at least these: what more it has was cut off at the end, and is cut off again at the next opening,
  * unless something has been appended there. */
 bool epochs_lead_file(const struct epochs *ep);
+/* The latest of the entries and of those that the file has behind them: a leader that wrote nothing began it. */
+int32_t epochs_latest_known(const struct epochs *ep);
 /* The file has been written with these entries. */
 void epochs_set_filed(struct epochs *ep);
 

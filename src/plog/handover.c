@@ -6,7 +6,7 @@
 
 enum err plog_hold(struct plog *pl)
 {
-    return exclusive_begin(pl);
+    return exclusive_begin_alone(pl);
 }
 
 void plog_release(struct plog *pl)

@@ -146,7 +146,8 @@ static enum err swap_log_end(struct plog *pl, int64_t base_offset, int64_t *end)
 }
 
 /* Cleaned segments were complete and synced when they got the .swap suffix: what they replace goes, then they take its
- * place.  Done in this order it can be done again after a crash in the midst of it. */
+ * place.  Done in this order, also on the disk, it can be done again after a crash in the midst of it: an original that
+ * came back beside a segment that has its plain name already would have recovery cut the log there. */
 static enum err finish_swaps(struct plog *pl, const struct listing *ls)
 {
     int64_t from = INT64_MAX, to = -1;
@@ -164,13 +165,15 @@ static enum err finish_swaps(struct plog *pl, const struct listing *ls)
         enum err e = segment_remove_data(pl->fs, pl->dir, file->base_offset, ""); /* snapshots hold good */
         if (e) return e;
     }
+    enum err e = fs_sync_dir(pl->fs, pl->dir);
+    if (e) return e;
     for (size_t i = 0; i < ls->count; i++) {
         if (!(ls->files[i].has & HAS_SWAP)) continue;
-        enum err e = segment_rename_files(pl->fs, pl->dir, ls->files[i].base_offset, SEGMENT_SWAP, "");
+        e = segment_rename_files(pl->fs, pl->dir, ls->files[i].base_offset, SEGMENT_SWAP, "");
         if (e) return e;
         LOG_INFO("swap_finished", "dir=%s segment=%" PRId64, pl->dir, ls->files[i].base_offset);
     }
-    return OK;
+    return fs_sync_dir(pl->fs, pl->dir);
 }
 
 static enum err tidy_up(struct plog *pl, struct listing *ls)
@@ -187,7 +190,8 @@ static enum err tidy_up(struct plog *pl, struct listing *ls)
         if (!e && (file->has & HAS_SWAP) && file->base_offset >= cleaned)
             e = segment_remove_files(pl->fs, pl->dir, file->base_offset, SEGMENT_SWAP);
     }
-    for (size_t i = 0; i < ls->count && !e; i++) /* after the swap files that they condemn */
+    if (!e && (all & HAS_CLEANED) && (all & HAS_SWAP)) e = fs_sync_dir(pl->fs, pl->dir);
+    for (size_t i = 0; i < ls->count && !e; i++) /* after the swap files that they condemn, also on the disk */
         if (ls->files[i].has & HAS_CLEANED)
             e = segment_remove_files(pl->fs, pl->dir, ls->files[i].base_offset, SEGMENT_CLEANED);
     if (!e) e = listing_read(ls, pl);

@@ -132,6 +132,14 @@ int32_t plog_last_epoch(struct plog *pl)
     return epoch;
 }
 
+int32_t plog_last_epoch_begun(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    int32_t epoch = epochs_latest_known(&pl->epochs);
+    pthread_mutex_unlock(&pl->lock);
+    return epoch;
+}
+
 int32_t plog_epoch_of(struct plog *pl, int64_t offset)
 {
     pthread_mutex_lock(&pl->lock);
@@ -308,9 +316,12 @@ static bool group_take_one(struct group *g, struct plog *pl)
     if (a->kerr != KERR_NONE) return true; /* keeps its place: a duplicate may depend on what goes before it */
 
     if (roll) {
+        /* At the log's end, not where the batch starts: if it cannot be written, another may come that fits into the
+         * gap.
+         */
         g->roll = true;
-        g->roll_at = a->base_offset;
-        producers_snapshot_encode(pl->producers, a->base_offset, &g->snapshot, &g->snapshot_size);
+        g->roll_at = MAX(g->end, a->last_offset - INT32_MAX);
+        producers_snapshot_encode(pl->producers, g->roll_at, &g->snapshot, &g->snapshot_size);
     }
     if (g->bytes == 0) g->first_timestamp = a->max_timestamp;
     g->iov[g->iov_count++] = (struct iovec){a->data, a->size};

@@ -223,6 +223,8 @@ MUST_USE enum err plog_find_time(struct plog *pl, int64_t timestamp, int64_t bel
 void plog_epoch_end(struct plog *pl, int32_t epoch, int32_t *found, int64_t *end);
 /* Epoch of the batch at the log's end; -1 when the log is empty. */
 int32_t plog_last_epoch(struct plog *pl);
+/* The latest that any leader of this log has had, also one that wrote nothing, as far as the directory tells. */
+int32_t plog_last_epoch_begun(struct plog *pl);
 /* The epoch that holds `offset`; -1 when unknown. */
 int32_t plog_epoch_of(struct plog *pl, int64_t offset);
 /* A new leader's epoch starts at the log's end (leader-epoch-checkpoint).  Worker. */

@@ -80,24 +80,29 @@ static void note_name(struct files *fl, const char *name)
     fl->notes[fl->note_count++] = mem_strdup(name);
 }
 
+/* The list that a segment's file goes into; NULL: it is none. */
+static struct offset_list *list_of(struct files *fl, const char *suffix)
+{
+    if (strcmp(suffix, SEGMENT_LOG) == 0) return &fl->logs;
+    if (strcmp(suffix, SEGMENT_SNAPSHOT) == 0) return &fl->v->snapshots;
+    bool index =
+        strcmp(suffix, SEGMENT_OFFSETS) == 0 || strcmp(suffix, SEGMENT_TIMES) == 0 || strcmp(suffix, SEGMENT_TXNS) == 0;
+    return index ? &fl->others : NULL;
+}
+
 static void see_file(void *arg, const char *name, bool is_dir)
 {
     struct files *fl = arg;
     int64_t offset;
     const char *suffix;
+    ASSERT(fl);
     if (!is_dir && (strcmp(name, LEADER_EPOCHS) == 0 || strcmp(name, PARTITION_METADATA) == 0)) return;
-    if (is_dir || !segment_parse_name(name, &offset, &suffix) || offset > SEGMENT_BASE_MAX) {
+    bool named = !is_dir && segment_parse_name(name, &offset, &suffix) && offset <= SEGMENT_BASE_MAX;
+    struct offset_list *list = named ? list_of(fl, suffix) : NULL;
+    if (list)
+        offset_add(list, offset);
+    else
         note_name(fl, name);
-    } else if (strcmp(suffix, SEGMENT_LOG) == 0) {
-        offset_add(&fl->logs, offset);
-    } else if (strcmp(suffix, SEGMENT_SNAPSHOT) == 0) {
-        offset_add(&fl->v->snapshots, offset);
-    } else if (strcmp(suffix, SEGMENT_OFFSETS) == 0 || strcmp(suffix, SEGMENT_TIMES) == 0 ||
-               strcmp(suffix, SEGMENT_TXNS) == 0) {
-        offset_add(&fl->others, offset);
-    } else {
-        note_name(fl, name);
-    }
 }
 
 static bool ends_with(const char *s, const char *tail)

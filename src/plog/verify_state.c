@@ -12,27 +12,34 @@
 
 static const size_t EPOCHS_SIZE_MAX = (size_t)64 << 20;
 
-static void epochs_open(struct verify *v)
+/* Reading passes over entries that contradict the others. */
+static void epochs_compare(struct verify *v, const char *text, size_t size)
 {
-    struct fault f = {.code = OK};
-    char *text = NULL, *canonical;
-    size_t size, canonical_size;
-    v->epochs_path = mem_printf("%s/" LEADER_EPOCHS, v->opt->dir);
-    enum err e = epochs_read(&v->epochs, v->opt->fs, v->epochs_path, &f);
-    if (e) {
-        verify_found(v, VERIFY_EPOCHS_FILE, v->epochs_path, -1, "%s", f.code ? f.text : err_text(e));
-        return;
-    }
-    /* Read once more: what is not there counts as empty, and what contradicts the rest is passed over. */
-    v->epochs_known = true;
-    v->epochs_missing = fs_read_whole(v->opt->fs, v->epochs_path, EPOCHS_SIZE_MAX, &text, &size) == ERR_NOT_FOUND;
-    if (v->epochs_missing) return;
-    canonical = epochs_encode(&v->epochs, &canonical_size);
-    if (size > 0 && (canonical_size != size || memcmp(canonical, text, size) != 0)) {
+    size_t canonical_size;
+    char *canonical = epochs_encode(&v->epochs, &canonical_size);
+    if (canonical_size != size || memcmp(canonical, text, size) != 0) {
         v->epochs_told = true;
         verify_found(v, VERIFY_EPOCHS_FILE, v->epochs_path, -1, "its entries contradict each other");
     }
     mem_free(canonical);
+}
+
+/* Kafka leaves the file empty until there is an epoch: that is as good as none. */
+static void epochs_open(struct verify *v)
+{
+    struct fault f = {.code = OK};
+    char *text = NULL;
+    size_t size = 0;
+    v->epochs_path = mem_printf("%s/" LEADER_EPOCHS, v->opt->dir);
+    enum err e = fs_read_whole(v->opt->fs, v->epochs_path, EPOCHS_SIZE_MAX, &text, &size);
+    v->epochs_missing = e == ERR_NOT_FOUND || (!e && size == 0);
+    if (!e && size > 0) e = epochs_decode(&v->epochs, v->epochs_path, text, size, &f);
+    if (e && e != ERR_NOT_FOUND) {
+        verify_found(v, VERIFY_EPOCHS_FILE, v->epochs_path, -1, "%s", f.code ? f.text : err_text(e));
+    } else {
+        v->epochs_known = true;
+        if (size > 0) epochs_compare(v, text, size);
+    }
     mem_free(text);
 }
 
@@ -48,7 +55,7 @@ static void epochs_batch(struct verify *v, const struct batch_info *b, const cha
     if (said == b->leader_epoch) return;
     v->epochs_told = true;
     if (v->epochs_missing)
-        verify_found(v, VERIFY_EPOCHS_FILE, v->epochs_path, -1, "it is missing");
+        verify_found(v, VERIFY_EPOCHS_FILE, v->epochs_path, -1, "it is missing or empty");
     else
         verify_found(v, VERIFY_EPOCHS_FILE, v->epochs_path, -1,
                      "it gives offset %" PRId64 " to leader epoch %d, but the batch says %d", b->base_offset, said,
@@ -99,12 +106,12 @@ static void compare_lists(struct verify *v, const char *path, const struct entry
         const struct producer_entry *x = f < file->count ? &file->entries[f] : NULL;
         const struct producer_entry *y = r < replay->count ? &replay->entries[r] : NULL;
         int order = !x ? 1 : !y ? -1 : compare_entries(x, y);
-        if (order < 0 && !v->incomplete) {
+        if (order < 0 && x && !v->incomplete) {
             verify_found(v, VERIFY_SNAPSHOT, path, -1, "it knows producer %" PRId64 ", of which the log has nothing",
                          x->producer_id);
             return;
         }
-        if (order > 0 && y->txn_first_offset >= 0) {
+        if (order > 0 && y && y->txn_first_offset >= 0) {
             verify_found(v, VERIFY_SNAPSHOT, path, -1, "it lacks producer %" PRId64 ", whose transaction is open",
                          y->producer_id);
             return;

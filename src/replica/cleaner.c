@@ -19,6 +19,7 @@ enum {
     BACKOFF_MIN_MS = 10,        /* log.cleaner.backoff.ms=0 shall not spin */
     RETRY_FIRST_MS = 15 * 1000, /* of a partition that was set aside; doubles each time, up to */
     RETRY_LAST_MS = 60 * 60 * 1000,
+    AGAIN_MS = 500, /* of one whose cleaning was cut short */
     IO_BUFFER_MIN_BYTES = 4096,
     PACE_TURN_US = 300 * 1000,  /* I/O of so long may go ahead of its time */
     PACE_LOOK_US = 1000 * 1000, /* who waits for the pace looks so often whether it should go on at all */
@@ -111,7 +112,8 @@ static bool is_more_urgent(const struct clean_plan *a, const struct clean_plan *
 /* Whether the partition is due, with its plan.  *moved: its checkpoint is not what was written last. */
 static bool look_at(struct cleaner *cl, struct partition *p, struct clean_plan *plan, bool *moved)
 {
-    if (!atomic_load(&p->online) || !p->pl) return false;
+    /* What no controller has spoken of is not ours to change. */
+    if (!atomic_load(&p->online) || atomic_load(&p->leader_epoch) < 0) return false;
     pthread_mutex_lock(&cl->lock);
     bool open = is_free(cl, p);
     *moved |= plog_cleaned(p->pl) != p->cleaning.filed;
@@ -198,6 +200,7 @@ static void clean_one(struct cleaner *cl, struct partition *p, const struct clea
     pthread_mutex_lock(&cl->lock);
     p->cleaning.busy = false;
     if (!e) p->cleaning.failures = 0;
+    if (e == ERR_AGAIN) p->cleaning.retry_us = clock_mono_us(clock) + AGAIN_MS * 1000;
     if (filed) p->cleaning.filed = result.first_dirty;
     pthread_cond_broadcast(&cl->changed);
     pthread_mutex_unlock(&cl->lock);

@@ -6,7 +6,10 @@
 #define LOG_MODULE "replica"
 #include "base/log.h"
 
-enum { LOGS_A_JOB_MAX = 32 }; /* that wait for each other; more gain nothing any more */
+enum {
+    LOGS_A_ROUND_MAX = 32, /* that wait for each other; more gain nothing any more */
+    ROUNDS_A_JOB_MAX = 16, /* then the pool's other jobs have their turn, should this be its only thread */
+};
 
 struct flusher_job {
     struct job job;
@@ -26,11 +29,11 @@ struct flusher {
 
 /* ---- The queue */
 
-/* The next job's share: what is queued, spread over as many jobs as there may be. */
-static size_t take_some(struct flusher *fl, struct partition *out[LOGS_A_JOB_MAX])
+/* The next round's share: what is queued, spread over as many jobs as there may be. */
+static size_t take_some(struct flusher *fl, struct partition *out[LOGS_A_ROUND_MAX])
 {
     size_t count = 0, share = (fl->queued + fl->jobs_max - 1) / fl->jobs_max;
-    while (fl->first && count < MIN(share, (size_t)LOGS_A_JOB_MAX)) {
+    while (fl->first && count < MIN(share, (size_t)LOGS_A_ROUND_MAX)) {
         struct partition *p = fl->first;
         fl->first = p->flush_next;
         if (!fl->first) fl->end = &fl->first;
@@ -45,7 +48,7 @@ static size_t take_some(struct flusher *fl, struct partition *out[LOGS_A_JOB_MAX
 
 static void flush_all(struct partition *const *parts, size_t count)
 {
-    struct plog_flush *rounds[LOGS_A_JOB_MAX];
+    struct plog_flush *rounds[LOGS_A_ROUND_MAX];
     for (size_t i = 0; i < count; i++) plog_resume(parts[i]->pl);
     for (size_t i = 0; i < count; i++) rounds[i] = plog_work_begin(parts[i]->pl, count > 1);
     for (size_t i = 0; i < count; i++) {
@@ -56,15 +59,18 @@ static void flush_all(struct partition *const *parts, size_t count)
     }
 }
 
-/* One share; then the pool's other jobs have their turn. */
+/* Goes on while there is something: to wake another thread for it would cost more than the flush of a fast disk. */
 static void job_work(struct job *job)
 {
     struct flusher *fl = CONTAINER_OF(job, struct flusher_job, job)->fl;
-    struct partition *parts[LOGS_A_JOB_MAX];
-    pthread_mutex_lock(&fl->lock);
-    size_t count = take_some(fl, parts);
-    pthread_mutex_unlock(&fl->lock);
-    flush_all(parts, count);
+    struct partition *parts[LOGS_A_ROUND_MAX];
+    size_t count = 1;
+    for (int round = 0; round < ROUNDS_A_JOB_MAX && count > 0; round++) {
+        pthread_mutex_lock(&fl->lock);
+        count = take_some(fl, parts);
+        pthread_mutex_unlock(&fl->lock);
+        flush_all(parts, count);
+    }
 }
 
 static void job_done(struct job *job)

@@ -119,7 +119,7 @@ MUST_USE enum err replicas_load(struct replicas *r, unsigned threads, struct fau
 /* Opens what replicas_load() has left, while the broker serves: each partition is NOT_LEADER_OR_FOLLOWER until its log
  * is open, and then takes the role that the controller has given it meanwhile.  Home loop. */
 MUST_USE enum err replicas_open_rest(struct replicas *r, struct fault *f);
-/* Latest leader epoch of a log that was loaded and that no controller has spoken of yet; -1: none.  Home loop. */
+/* Latest leader epoch begun in a log that was loaded and that no controller has spoken of yet; -1: none.  Home loop. */
 int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t index);
 /* Starts retention, checkpoints and the rest of the upkeep.  Home loop. */
 void replicas_start_upkeep(struct replicas *r);

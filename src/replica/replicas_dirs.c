@@ -87,8 +87,9 @@ enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 
 void partition_failed(struct partition *p, enum err e, const char *what)
 {
-    replicas_dir_check(p->dir, e, what);
-    if (!is_of_dir(e) && e != ERR_CLOSED && !plog_error_passes(e)) partition_set_offline(p);
+    bool of_dir = is_of_dir(e) && p->dir; /* a partition of its own, as in tests, has none */
+    if (p->dir) replicas_dir_check(p->dir, e, what);
+    if (!of_dir && e != ERR_CLOSED && !plog_error_passes(e)) partition_set_offline(p);
 }
 
 /* ---- Choosing */

@@ -115,9 +115,9 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
         .topic_id = origin->topic_id,
         .config = settings.log,
         .events = partition_events(p),
+        .files = &r->files,
         .recovered_bytes = op ? &op->bytes_read : NULL,
         .cancel = op ? &op->cancel : NULL,
-        .files = &r->files,
     };
     struct plog *pl;
     enum err e = plog_open(&pl, &opt, f);
@@ -175,7 +175,7 @@ int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t i
     const struct partition *p = replicas_unclaimed(r, name, index);
     mem_free(name);
     if (!p) return -1;
-    if (p->pl) return plog_last_epoch(p->pl);
+    if (p->pl) return plog_last_epoch_begun(p->pl);
     return p->opening ? p->opening->last_epoch : -1;
 }
 

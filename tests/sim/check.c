@@ -28,7 +28,8 @@ static bool slice_bytes(struct world *w, struct plog_slice *s, uint8_t **out)
 struct walk {
     struct world *w;
     struct sim_partition *sp;
-    size_t at; /* in the model's batches: what is expected next */
+    size_t at;     /* in the model's batches: what is expected next */
+    bool collects; /* all of it, in `found` */
     bool may_have_holes;
     bool in_ghosts;           /* failed appends came after that */
     struct sim_batches found; /* those */
@@ -79,6 +80,10 @@ static void walk_batch(struct walk *k, const uint8_t *bytes, const struct batch_
     const struct model *m = &k->sp->model;
     size_t size = (size_t)b->size;
     k->next = batch_last_offset(b) + 1;
+    if (k->collects) {
+        sim_batches_add(&k->found, bytes, size);
+        return;
+    }
     if (!k->in_ghosts && walk_over_hole(k, bytes, size)) return;
     for (size_t i = 0; i < m->ghosts.count; i++) {
         if (!is_same(&m->ghosts.list[i], bytes, size)) continue;
@@ -114,6 +119,23 @@ static void walk_log(struct walk *k, int64_t from, int64_t end)
     }
 }
 
+void check_collect(struct world *w, struct sim_partition *sp, int64_t from, int64_t end, struct sim_batches *out)
+{
+    struct walk k = {.w = w, .sp = sp, .collects = true};
+    walk_log(&k, from, end);
+    *out = k.found;
+}
+
+/* The same for a log that is compacted. */
+static void check_recovered_cleaned(struct world *w, struct sim_partition *sp, int64_t start, int64_t end,
+                                    int64_t end_min)
+{
+    struct sim_batches after = {.count = 0};
+    check_collect(w, sp, start, end, &after);
+    if (!w->failed) check_cleaned(w, &sp->model, &after, end_min);
+    model_replace(&sp->model, start, &after);
+}
+
 /* With the batches before it lost, a segment's snapshot may still know of them.  (They are lost, not deleted, where the
  * log starts behind what it had, or is empty from its checkpointed start on.) */
 static bool has_snapshot(struct world *w, const struct sim_partition *sp, int64_t offset)
@@ -125,18 +147,11 @@ static bool has_snapshot(struct world *w, const struct sim_partition *sp, int64_
     return e == OK;
 }
 
-void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
+static void check_recovered_batches(struct world *w, struct sim_partition *sp, int64_t start, int64_t end,
+                                    int64_t end_min)
 {
     struct plog *pl = sp->p->pl;
     struct model *m = &sp->model;
-    int64_t start = plog_start(pl), end = plog_end(pl);
-    say(w, "recovered [%" PRId64 ", %" PRId64 "), was [%" PRId64 ", %" PRId64 "), promised %" PRId64, start, end,
-        m->start, m->end, end_min);
-    /* Without a journal the name of the first segment may be lost and a later one be there, if none was promised. */
-    bool headless = !w->config.journal && end_min <= m->start;
-    if (start < m->start_promised || (start > m->start && !headless))
-        wrong(w, "starts at %" PRId64 ", not in [%" PRId64 ", %" PRId64 "]", start, m->start_promised, m->start);
-    if (end < end_min) wrong(w, "ends at %" PRId64 ", but %" PRId64 " was promised", end, end_min);
     if ((start > m->start || start == end) && pl->segments[0]->base_offset == start && !has_snapshot(w, sp, start))
         sim_batches_take_out(&m->batches, 0, model_count_below(m, start));
     struct walk k = {
@@ -156,6 +171,24 @@ void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
         sim_batches_add(&m->batches, k.found.list[i].bytes, k.found.list[i].size);
     sim_batches_cut(&k.found, 0);
     mem_free(k.found.list);
+}
+
+void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
+{
+    struct plog *pl = sp->p->pl;
+    struct model *m = &sp->model;
+    int64_t start = plog_start(pl), end = plog_end(pl);
+    say(w, "recovered [%" PRId64 ", %" PRId64 "), was [%" PRId64 ", %" PRId64 "), promised %" PRId64, start, end,
+        m->start, m->end, end_min);
+    /* Without a journal the name of the first segment may be lost and a later one be there, if none was promised. */
+    bool headless = !w->config.journal && end_min <= m->start;
+    if (start < m->start_promised || (start > m->start && !headless))
+        wrong(w, "starts at %" PRId64 ", not in [%" PRId64 ", %" PRId64 "]", start, m->start_promised, m->start);
+    if (end < end_min) wrong(w, "ends at %" PRId64 ", but %" PRId64 " was promised", end, end_min);
+    if (w->config.cleans)
+        check_recovered_cleaned(w, sp, start, end, end_min);
+    else
+        check_recovered_batches(w, sp, start, end, end_min);
     sim_batches_cut(&m->ghosts, 0);
     m->end = end;
     m->cut_to = INT64_MAX;
@@ -283,13 +316,13 @@ static bool aborted_has(const struct aborted *as, const struct aborted_txn *txn)
     return false;
 }
 
-/* What the batches from one on say, read anew. */
+/* What the batches from one on say, read anew; of those that are gone, only what was below some offset. */
 struct replay {
     struct views views;
     struct aborted aborted;
 };
 
-static void replay_init(struct replay *rp, const struct model *m, size_t from, bool with_gone)
+static void replay_init(struct replay *rp, const struct model *m, size_t from, int64_t gone_below)
 {
     struct producers ps;
     *rp = (struct replay){.views.count = 0};
@@ -300,7 +333,7 @@ static void replay_init(struct replay *rp, const struct model *m, size_t from, b
         const struct sim_batch *batch = &m->batches.list[i];
         enum err e = batch_parse_header(&b, batch->bytes, INT32_MAX);
         ASSERT(!e);
-        if (b.producer_id < 0 || (batch->gone && !with_gone)) continue;
+        if (b.producer_id < 0 || (batch->gone && batch->base >= gone_below)) continue;
         bool control = b.attributes & BATCH_CONTROL;
         if (control) e = batch_read_marker(&marker, batch->bytes, batch->size);
         struct producers_result r;
@@ -338,45 +371,59 @@ static const char *view_text(const struct producer_view *v, char *out)
     return out;
 }
 
-static void check_producers(struct world *w, struct sim_partition *sp, const struct replay *whole,
-                            const struct replay *here, bool strict)
+/* What the log may know.  `strict`: only of all that was ever written. */
+struct replays {
+    struct replay whole, here, mixed;
+    bool strict;
+};
+
+static bool view_may_be(const struct replays *rs, const struct producer_view *v)
+{
+    if (view_is(v, views_find(&rs->whole.views, v->producer_id))) return true;
+    if (rs->strict) return false;
+    return view_is(v, views_find(&rs->here.views, v->producer_id)) ||
+           view_is(v, views_find(&rs->mixed.views, v->producer_id));
+}
+
+static bool aborted_may_be(const struct replays *rs, const struct aborted_txn *txn)
+{
+    if (aborted_has(&rs->whole.aborted, txn)) return true;
+    return !rs->strict && (aborted_has(&rs->here.aborted, txn) || aborted_has(&rs->mixed.aborted, txn));
+}
+
+static void check_producers(struct world *w, struct sim_partition *sp, const struct replays *rs)
 {
     struct views vs = {.count = 0};
     plog_each_producer(sp->p->pl, views_add, &vs);
     for (size_t i = 0; i < vs.count; i++) {
-        const struct producer_view *v = &vs.list[i], *a = views_find(&whole->views, v->producer_id);
-        if (view_is(v, a) || (!strict && view_is(v, views_find(&here->views, v->producer_id)))) continue;
         char is[VIEW_TEXT_SIZE], should[VIEW_TEXT_SIZE];
-        wrong(w, "producer %s; a replay says %s", view_text(v, is), view_text(a, should));
+        if (view_may_be(rs, &vs.list[i])) continue;
+        wrong(w, "producer %s; a replay says %s", view_text(&vs.list[i], is),
+              view_text(views_find(&rs->whole.views, vs.list[i].producer_id), should));
     }
-    const struct views *needed = strict ? &whole->views : &here->views;
+    const struct views *needed = rs->strict ? &rs->whole.views : &rs->here.views;
     for (size_t i = 0; i < needed->count; i++)
         if (!views_find(&vs, needed->list[i].producer_id))
             wrong(w, "producer %" PRId64 " is forgotten", needed->list[i].producer_id);
     mem_free(vs.list);
 }
 
-static void check_aborted(struct world *w, struct sim_partition *sp, const struct replay *whole,
-                          const struct replay *here, bool strict)
+static void check_aborted(struct world *w, struct sim_partition *sp, const struct replays *rs)
 {
     const struct model *m = &sp->model;
     struct aborted as = {.count = 0};
     enum err e = plog_aborted_txns(sp->p->pl, m->start, m->end, false, aborted_add, &as);
     if (e) wrong(w, "no aborted transactions: %s", err_name(e));
-    for (size_t i = 0; i < as.count; i++) {
-        const struct aborted_txn *a = &as.list[i];
-        if (!aborted_has(&whole->aborted, a) && (strict || !aborted_has(&here->aborted, a)))
-            wrong(w, "a transaction of producer %" PRId64 " that nobody aborted at %" PRId64, a->producer_id,
-                  a->last_offset);
-    }
     for (size_t i = 0; i < as.count; i++)
-        say(w, "aborted: producer %" PRId64 ", %" PRId64 " to %" PRId64, as.list[i].producer_id,
-            as.list[i].first_offset, as.list[i].last_offset);
-    const struct aborted *needed = strict ? &whole->aborted : &here->aborted;
+        if (!aborted_may_be(rs, &as.list[i]))
+            wrong(w, "a transaction of producer %" PRId64 " that nobody aborted at %" PRId64, as.list[i].producer_id,
+                  as.list[i].last_offset);
+    const struct aborted *needed = rs->strict ? &rs->whole.aborted : &rs->here.aborted;
     for (size_t i = 0; i < needed->count; i++) {
         const struct aborted_txn *a = &needed->list[i];
-        if (a->last_offset < m->start || aborted_has(&as, a)) continue;
-        if (!strict && aborted_has(&whole->aborted, a) == false) continue; /* known by its true beginning */
+        /* What was deleted comes back in part, perhaps without its transaction index. */
+        if (a->last_offset < MAX(m->start, m->start_max) || aborted_has(&as, a)) continue;
+        if (!rs->strict && !aborted_has(&rs->whole.aborted, a)) continue; /* known by its true beginning */
         wrong(w, "the abort at %" PRId64 " of producer %" PRId64 " is forgotten", a->last_offset, a->producer_id);
     }
     mem_free(as.list);
@@ -406,20 +453,22 @@ static void check_epochs(struct world *w, struct sim_partition *sp)
 void check_state(struct world *w, struct sim_partition *sp)
 {
     const struct model *m = &sp->model;
-    struct replay whole, here;
     const struct plog *pl = sp->p->pl;
     int64_t first = pl->segments[0]->base_offset;
     /* With everything up to behind the first segment's start flushed, the snapshot there is on the disk, and with it
      * what deleted batches said.  Else, and where a deletion was half undone, what the batches of the log say is all
      * that can be asked for. */
     bool half_deleted = m->start < m->start_max || (pl->segment_count > 1 && pl->segments[1]->base_offset <= m->start);
-    bool strict = m->durable > first && !half_deleted;
-    size_t from = model_count_below(m, first);
-    replay_init(&whole, m, 0, true);
-    replay_init(&here, m, from, false);
-    check_producers(w, sp, &whole, &here, strict);
-    check_aborted(w, sp, &whole, &here, strict);
+    struct replays rs = {.strict = m->durable > first && !half_deleted};
+    replay_init(&rs.whole, m, 0, INT64_MAX);
+    replay_init(&rs.here, m, model_count_below(m, first), 0);
+    replay_init(&rs.mixed, m, 0, first);
+    if (!w->config.cleans) { /* cleaning leaves out what a replay would go by */
+        check_producers(w, sp, &rs);
+        check_aborted(w, sp, &rs);
+    }
     check_epochs(w, sp);
-    replay_fini(&whole);
-    replay_fini(&here);
+    replay_fini(&rs.whole);
+    replay_fini(&rs.here);
+    replay_fini(&rs.mixed);
 }

@@ -22,6 +22,7 @@ void sim_batches_cut(struct sim_batches *bs, size_t count)
 
 void sim_batches_take_out(struct sim_batches *bs, size_t from, size_t to)
 {
+    if (from >= to) return;
     for (size_t i = from; i < to; i++) mem_free(bs->list[i].bytes);
     memmove(bs->list + from, bs->list + to, (bs->count - to) * sizeof *bs->list);
     bs->count -= to - from;
@@ -111,4 +112,14 @@ void model_truncate(struct model *m, int64_t end)
     m->start = MIN(m->start, end);
     m->start_max = MIN(m->start_max, end);
     m->start_promised = MIN(m->start_promised, end);
+}
+
+void model_replace(struct model *m, int64_t start, struct sim_batches *batches)
+{
+    sim_batches_cut(&m->batches, model_count_below(m, start));
+    for (size_t i = 0; i < batches->count; i++)
+        sim_batches_add(&m->batches, batches->list[i].bytes, batches->list[i].size);
+    sim_batches_cut(batches, 0);
+    mem_free(batches->list);
+    *batches = (struct sim_batches){.count = 0};
 }

@@ -4,6 +4,7 @@
  *   sim.c    the program: seeds, processes, progress       world.c  opening, losing power, opening again
  *   steps.c  what is done to the logs                      model.c  what was written and what is promised
  *   check.c  whether a log is what the model says          files.c  whether its files are what a closed log's must be
+ *   cleaned.c  what compaction may leave out
  *
  * Everything follows from the seed: no time, no address, no thread has a say. */
 #ifndef TESTS_SIM_H
@@ -71,6 +72,8 @@ void model_promise(struct model *m, int64_t offset);
 /* From now on the log may end at `end`, the first offset that no promise holds for. */
 void model_may_end_at(struct model *m, int64_t end);
 void model_truncate(struct model *m, int64_t end);
+/* From its start on the log holds these; what it had below may come back.  `batches` is empty then. */
+void model_replace(struct model *m, int64_t start, struct sim_batches *batches);
 
 /* ---- The world */
 
@@ -80,7 +83,7 @@ struct sim_partition {
 };
 
 struct sim_config {
-    bool journal, gaps, log_append_time, flush_group;
+    bool journal, gaps, cleans, log_append_time, flush_group;
     int partitions, isr_count;
     int64_t flush_messages; /* -1: nothing is acknowledged after a flush alone */
     int power_one_in;       /* steps in which the power goes off */
@@ -152,6 +155,16 @@ void check_recovered(struct world *w, struct sim_partition *sp, int64_t end_min)
 void check_reads(struct world *w, struct sim_partition *sp);
 /* Producers, epochs, transactions. */
 void check_state(struct world *w, struct sim_partition *sp);
+
+/* What the log holds from `from` on, added to `out`. */
+void check_collect(struct world *w, struct sim_partition *sp, int64_t from, int64_t end, struct sim_batches *out);
+
+/* cleaned.c */
+/* Cleans the log, if there is anything to clean, and checks what became of it. */
+void clean_once(struct world *w, struct sim_partition *sp);
+/* The log holds `after` where the model has its batches: of those below `end`, which are promised, only what cleaning
+ * may leave out is missing. */
+void check_cleaned(struct world *w, const struct model *m, const struct sim_batches *after, int64_t end);
 
 /* files.c: the files of a partition that was closed cleanly. */
 void check_files(struct world *w, struct sim_partition *sp, int index);

@@ -202,7 +202,7 @@ static void step_duplicate(struct world *w, struct sim_partition *sp)
     struct producer_view view;
     struct spec s = next_of(w, sp, &view);
     struct model *m = &sp->model;
-    if (view.last_sequence < 0) return;
+    if (view.last_sequence < 0 || w->config.cleans) return; /* what the client would send is not in the log any more */
     for (size_t i = m->batches.count; i-- > 0;) {
         struct batch_info b;
         const struct sim_batch *batch = &m->batches.list[i];
@@ -339,6 +339,11 @@ static void step_truncate(struct world *w, struct sim_partition *sp)
     partition_set_offline(sp->p);
 }
 
+static void step_clean(struct world *w, struct sim_partition *sp)
+{
+    if (w->config.cleans) clean_once(w, sp);
+}
+
 static void step_time(struct world *w, struct sim_partition *sp)
 {
     (void)sp;
@@ -367,6 +372,7 @@ static const struct {
     {4, step_retain},         {2, step_raise_start},
     {4, step_checkpoint},     {3, step_truncate},
     {4, step_time},           {2, step_read},
+    {8, step_clean},
 };
 
 static void run_one(struct world *w, struct sim_partition *sp)

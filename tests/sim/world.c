@@ -370,13 +370,14 @@ static void choose_config(struct world *w, const struct run_options *opt)
     struct sim_config *c = &w->config;
     c->journal = one_in(w, 2);
     c->gaps = one_in(w, 4);
+    c->cleans = c->gaps && one_in(w, 2);
     c->partitions = one_in(w, 4) ? 2 : 1;
     c->isr_count = one_in(w, 4) ? 2 : 1;
     c->flush_messages = one_in(w, 3) ? 1 + (int64_t)draw(w, 20) : -1;
     c->flush_group = one_in(w, 5);
     c->power_one_in = 6 + (int)draw(w, 20);
     c->log = (struct plog_config){
-        .segment_bytes = 700 + (int64_t)draw(w, 8000),
+        .segment_bytes = 700 + (int64_t)draw(w, c->cleans ? 1500 : 8000), /* only closed segments are cleaned */
         .segment_ms = one_in(w, 4) ? 2000 : INT64_C(7) * 24 * 3600 * 1000,
         .segment_index_bytes = one_in(w, 3) ? 120 : 10000,
         .index_interval_bytes = (int64_t)draw(w, 900),
@@ -384,6 +385,9 @@ static void choose_config(struct world *w, const struct run_options *opt)
         .retention_bytes = -1,
         .cleanup_delete = true,
         .cleanup_compact = c->gaps,
+        .min_cleanable_dirty_ratio = 0,
+        .max_compaction_lag_ms = INT64_MAX,
+        .delete_retention_ms = one_in(w, 2) ? 1000 : INT64_C(24) * 3600 * 1000,
         .log_append_time = one_in(w, 4),
         .flush_messages = c->flush_messages,
         .flush_group = c->flush_group,

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -80,12 +81,14 @@ class TestFixtures:
         broker.stop()
 
     def test_kafka_takes_it_back_without_a_word(self, started, tmp_path, fixture_dir, expected):
-        """After ours appended, trimmed and rolled there, and stopped."""
+        """After ours appended, trimmed, rolled and compacted there, and stopped."""
         log_dir, broker_id = fixture_dir
-        broker = ours_on(started, tmp_path, log_dir).start()
+        cleaning = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "50"}
+        broker = ours_on(started, tmp_path, log_dir, **cleaning).start()
         append_idempotently(broker.bootstrap, "codec-none", 3, 50)
         append_idempotently(broker.bootstrap, "append-time", 1, 20)
         trim(broker.bootstrap, "codec-zstd", 1, 77)
+        compact(broker, log_dir)
         wanted = kafka39.snapshot(broker.bootstrap)
         broker.stop()
         kafka = started(kafka39.KafkaHere(tmp_path / "kafka", log_dir, broker_id))
@@ -140,6 +143,114 @@ def kafka_uuid(topic_id):
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
+class TestAdoption:
+    """What is odd in a directory, on the clean fixture."""
+
+    @pytest.fixture
+    def log_dir(self, tmp_path):
+        return kafka39.unpack("clean", tmp_path)[0]
+
+    def test_a_missing_partition_is_named_and_made_empty(self, started, tmp_path, log_dir):
+        (log_dir / "codec-none-1").rename(tmp_path / "away")
+        broker = ours_on(started, tmp_path, log_dir).start()
+        assert "partition_missing topic=codec-none partition=1" in broker.output()
+        with broker.connect() as c:
+            c.await_topic("codec-none", 3)
+            assert [c.list_offset("codec-none", index, -1).Offset for index in range(3)] == [113, 0, 146]
+        broker.stop()
+
+    def test_several_log_directories_are_one_broker(self, started, tmp_path, log_dir, expected):
+        second = tmp_path / "second"
+        second.mkdir()
+        for name in ("meta.properties", ".kafka_cleanshutdown"):
+            (second / name).write_bytes((log_dir / name).read_bytes())
+        for name in ("codec-none-1", "txn-0", "trimmed-0", "__consumer_offsets-2"):
+            (log_dir / name).rename(second / name)
+        (second / "log-start-offset-checkpoint").write_text("0\n1\ntrimmed 0 123\n")
+        (log_dir / "log-start-offset-checkpoint").write_text("0\n0\n")
+        broker = ours_on(started, tmp_path, f"{log_dir},{second}").start()
+        assert_adopted(broker, 1)
+        assert_as_expected(broker, expected)
+        broker.stop()
+        assert (second / ".kafka_cleanshutdown").exists()
+
+    def test_two_ids_of_one_topic_are_an_error(self, started, tmp_path, log_dir):
+        (log_dir / "codec-none-1" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+        broker = ours_on(started, tmp_path, log_dir)
+        broker.spawn()
+        assert broker.wait() == 1
+        assert re.search(r"codec-none-0 belongs to the topic with id B6R7\S+, but \S+codec-none-1 to one", broker.output())
+
+    def test_an_id_that_differs_from_the_stored_one_is_named_and_the_rest_served(self, started, tmp_path, log_dir):
+        broker = ours_on(started, tmp_path, log_dir).start()
+        broker.stop()
+        (log_dir / "codec-none-1" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+        broker.start()
+        assert re.search(r"topic_id_differs dir=\S+/codec-none-1 id=AAAAAAAAAAAAAAAAAAAAAQ", broker.output())
+        with broker.connect() as c:
+            assert c.fetch("codec-none", 1, 0).ErrorCode != 0
+            assert c.list_offset("codec-none", 0, -1).Offset == 113
+        broker.stop()
+
+    def test_what_the_store_does_not_know_is_named_and_left_alone(self, started, tmp_path, log_dir):
+        broker = ours_on(started, tmp_path, log_dir, **{"log.retention.check.interval.ms": "50"}).start()
+        broker.stop()
+        for name, topic_id in (("other-0", "AAAAAAAAAAAAAAAAAAAAAQ"), ("codec-none-9", "B6R7BzEgQtuLPnDmh_9qpw")):
+            shutil.copytree(log_dir / "codec-none-1", log_dir / name)
+            (log_dir / name / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+        before = {path: path.read_bytes() for name in ("other-0", "codec-none-9") for path in (log_dir / name).iterdir()}
+        broker.config["log.retention.ms"] = "1"
+        for _ in range(2):
+            broker.start()
+            for name in ("other-0", "codec-none-9"):
+                assert re.search(rf"partition_unknown dir=\S+/{name} ", broker.output())
+            with broker.connect() as c:
+                assert "other" not in [topic.Name for topic in c.metadata().Topics]
+                c.new_topic("new", configs={"segment.bytes": "16384"})  # whose segments go by retention
+                for _ in range(4):
+                    assert c.produce("new", 0, build([Record(b"k", bytes(10000), timestamp=1)])).ErrorCode == 0
+                wait_until(lambda: c.list_offset("new", 0, -2).Offset > 0, 60, "retention has run")
+                c.call("DeleteTopics", 5, TopicNames=["new"], TimeoutMs=60000)
+            broker.stop()
+        assert {path: path.read_bytes() for path in before} == before
+
+    def test_an_adoption_that_was_cut_off_goes_on(self, started, tmp_path):
+        for index in range(5):
+            log_dir, _ = kafka39.unpack("killed", tmp_path / str(index))
+            broker = started(Broker(tmp_path / str(index) / "ours", {"log.dirs": log_dir}))
+            broker.spawn()
+            wait_until(lambda: "adopting" in broker.output(), 60, "it has begun")
+            broker.kill()
+            broker.start()
+            with broker.connect() as c:
+                topics = {topic.Name: len(topic.Partitions) for topic in c.metadata().Topics}
+                assert len(topics) == 11 and sum(topics.values()) == 24
+                assert c.list_offset("codec-none", 0, -1).Offset == 113
+            broker.stop()
+
+    def test_leader_epochs_never_fall(self, started, tmp_path, log_dir):
+        """Kafka has led in the meantime, in epoch 7, and written in one partition and not in another."""
+        broker = ours_on(started, tmp_path, log_dir).start()
+        broker.stop()
+        for name, entries in (("codec-none-0", "0 0\n7 113\n"), ("codec-none-1", "0 0\n7 100\n")):
+            (log_dir / name / "leader-epoch-checkpoint").write_text(f"0\n2\n{entries}")
+        broker.start()
+        with broker.connect() as c:
+            c.await_topic("codec-none", 3)
+            rows = {p.PartitionIndex: p.LeaderEpoch for p in c.metadata("codec-none").Topics[0].Partitions}
+            assert rows == {0: 7, 1: 7, 2: 0}
+            assert c.produce("codec-none", 0, build([Record(b"k", b"v")])).BaseOffset == 113
+            assert read_batches(c.fetch("codec-none", 0, 113).Records)[0].leader_epoch == 7
+        broker.stop()
+
+    def test_producers_get_ids_that_kafka_never_gives(self, started, tmp_path, log_dir):
+        broker = ours_on(started, tmp_path, log_dir).start()
+        with broker.connect() as c:
+            answer = c.call("InitProducerId", 4, TransactionalId=None, TransactionTimeoutMs=60000)
+            assert answer.ErrorCode == 0 and 1 << 40 <= answer.ProducerId < 1 << 53
+        broker.stop()
+
+
 # What clients do in each turn
 
 
@@ -173,6 +284,24 @@ def append_in_transactions(bootstrap, topic, partitions):
             producer.abort_transaction(60)
         else:
             producer.commit_transaction(60)
+
+
+def compact(broker, log_dir):
+    """Appends to the compacted topic and waits until all but its active segment are clean."""
+    with broker.connect() as c:
+        settings = {"segment.bytes": "16384", "min.cleanable.dirty.ratio": "0.01"}
+        rows = [{"Name": key, "ConfigOperation": 0, "Value": value} for key, value in settings.items()]
+        resource = {"ResourceType": 2, "ResourceName": "compacted", "Configs": rows}
+        answer = c.call("IncrementalAlterConfigs", Resources=[resource], ValidateOnly=False)
+        assert answer.Responses[0].ErrorCode == 0
+    append_idempotently(broker.bootstrap, "compacted", 1, 700, **{"batch.size": "4000"})
+    cleaned = log_dir / "cleaner-offset-checkpoint"
+
+    def all_clean():
+        active = max(int(file.name[:20]) for file in (log_dir / "compacted-0").glob("*.log"))
+        return active > 600 and f"compacted 0 {active}\n" in cleaned.read_text()
+
+    wait_until(all_clean, 60, "the topic is compacted")
 
 
 def trim(bootstrap, topic, partition, offset):

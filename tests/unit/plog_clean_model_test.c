@@ -280,8 +280,11 @@ static void cleaned_histories_keep_what_was_promised(void **state)
         w.clock.now_ms += 2 * RETENTION_MS;
         roll(&w);
         for (int i = 0; i < 4; i++) {
+            for (int n = 0; n < 5; n++) do_append(&w, m);
+            for (int n = 0; n < TXN_PRODUCERS; n++) end_txn(&w, m, n);
+            roll(&w);
             do clean_ok(&w, &cl);
-            while (cl.checkpoint < cl.plan.first_uncleanable);
+            while (cl.plan.dirty_bytes > 0 && cl.checkpoint < cl.plan.first_uncleanable);
             check_promises(&w, m, &cl);
             do_reopen(&w, m);
             check_promises(&w, m, &cl);
