@@ -188,6 +188,28 @@ static void aborted_transactions_of_kafkas_are_found(void **state)
     }
 }
 
+static void a_file_that_cannot_be_made_ends_the_recovery_and_cuts_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    copy_fixture(&w, "txn-0");
+    w.clock.now_ms = INT64_C(1795970832714);
+    const int64_t size = size_of_file(&w, "00000000000000000062.log");
+    w.fs.op = FAIL_OPEN;
+    w.fs.times = INT_MAX;
+    w.fs.only = ".txnindex";
+    w.fs.e = ERR_NOT_FOUND; /* what a directory that has vanished says */
+    struct plog *pl;
+    struct fault f;
+    assert_int_equal(plog_open(&pl, &w.opt, &f), ERR_IO);
+    assert_int_equal(size_of_file(&w, "00000000000000000062.log"), size);
+    w.fs.op = FAIL_NONE;
+    world_open(&w);
+    assert_int_equal(plog_end(w.pl), 112);
+    world_fini(&w);
+}
+
 /* ---- Torn ends */
 
 enum { BATCHES = 6 };
@@ -669,6 +691,7 @@ int main(void)
         cmocka_unit_test(what_kafka_wrote_is_read),
         cmocka_unit_test(indexes_made_anew_are_kafkas),
         cmocka_unit_test(aborted_transactions_of_kafkas_are_found),
+        cmocka_unit_test(a_file_that_cannot_be_made_ends_the_recovery_and_cuts_nothing),
         cmocka_unit_test(a_log_cut_at_any_byte_of_its_last_batch_is_whole_again),
         cmocka_unit_test(garbage_behind_the_end_is_cut),
         cmocka_unit_test(a_flipped_bit_cuts_the_log_before_its_batch_and_what_follows),
