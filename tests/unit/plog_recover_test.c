@@ -575,6 +575,63 @@ static void messages_of_old_formats_are_named(void **state)
     }
 }
 
+/* Segments 0, 2, 4 and 6, closed cleanly. */
+static void make_segments(struct world *w)
+{
+    world_init(w);
+    w->opt.config.segment_bytes = 600;
+    world_open(w);
+    for (int i = 0; i < 8; i++) append_ok(w, (struct batch_spec){.value_size = 200});
+    world_close(w);
+}
+
+static void copy_file(struct world *w, const char *from, const char *to)
+{
+    uint8_t *data;
+    size_t size;
+    read_file(w, from, &data, &size);
+    write_file(w, to, data, size);
+    mem_free(data);
+}
+
+static void refused_with(struct world *w, enum err wanted, const char *text)
+{
+    struct plog *pl;
+    struct fault f;
+    assert_int_equal(plog_open(&pl, &w->opt, &f), wanted);
+    if (!strstr(f.text, text)) fail_msg("%s", f.text);
+}
+
+static void a_segment_under_another_ones_name_is_named_and_nothing_goes_on_behind_it(void **state)
+{
+    (void)state;
+    struct world w;
+    make_segments(&w);
+    copy_file(&w, "00000000000000000002.log", "00000000000000000044.log");
+    refused_with(&w, ERR_INVALID, "00000000000000000044.log begins with offset 2,");
+    remove_file(&w, "00000000000000000044.log");
+    copy_file(&w, "00000000000000000002.log", "09223372036854775807.log");
+    refused_with(&w, ERR_INVALID, "09223372036854775807.log is named after an offset");
+    remove_file(&w, "09223372036854775807.log");
+    world_open(&w);
+    assert_int_equal(read_all(&w, 0, 1 << 20), 8);
+    world_fini(&w);
+}
+
+static void a_segment_with_offsets_of_the_next_one_is_an_error_to_read(void **state)
+{
+    (void)state;
+    struct world w;
+    make_segments(&w);
+    copy_file(&w, "00000000000000000006.log", "00000000000000000002.log");
+    world_open(&w);
+    struct plog_slice slice;
+    assert_int_equal(plog_read(w.pl, 2, 4, 1 << 20, true, false, &slice), ERR_CORRUPT);
+    assert_int_equal(plog_read(w.pl, 2, 8, 1 << 20, true, false, &slice), ERR_CORRUPT);
+    assert_int_equal(read_all(&w, 4, 1 << 20), 4);
+    world_fini(&w);
+}
+
 static void leftovers_of_deletion_and_cleaning_are_cleared_away(void **state)
 {
     (void)state;
@@ -704,6 +761,8 @@ int main(void)
         cmocka_unit_test(a_first_epochs_file_that_was_torn_costs_no_epoch),
         cmocka_unit_test(damaged_indexes_are_made_anew),
         cmocka_unit_test(messages_of_old_formats_are_named),
+        cmocka_unit_test(a_segment_under_another_ones_name_is_named_and_nothing_goes_on_behind_it),
+        cmocka_unit_test(a_segment_with_offsets_of_the_next_one_is_an_error_to_read),
         cmocka_unit_test(leftovers_of_deletion_and_cleaning_are_cleared_away),
         cmocka_unit_test(swap_files_of_an_unfinished_split_go),
         cmocka_unit_test(another_topics_directory_is_refused),
