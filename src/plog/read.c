@@ -87,7 +87,8 @@ static enum err view_open(struct view *v, struct plog *pl, int64_t offset)
     v->log = v->seg->log;
     v->offsets = index_view(&v->seg->offsets);
     pthread_mutex_unlock(&pl->lock);
-    if (e == ERR_NOT_FOUND) e = offset < plog_start(pl) ? ERR_RANGE : ERR_IO; /* retention was faster, or a hand */
+    if (e == ERR_NOT_FOUND)
+        e = offset < plog_start(pl) ? ERR_RANGE : ERR_NOT_FILE; /* retention was faster, or a hand */
     return e;
 }
 

@@ -38,7 +38,7 @@ MUST_USE enum err scan_batch(struct scan *sc, struct batch_info *out, const uint
  * behind which a recovery cuts and a cleaning drops. */
 static inline enum err scan_work(enum err e)
 {
-    return e == ERR_NOT_FOUND ? ERR_IO : e;
+    return e == ERR_NOT_FOUND ? ERR_NOT_FILE : e;
 }
 
 #endif

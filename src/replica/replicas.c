@@ -90,7 +90,8 @@ void replicas_list_free(struct partition **list, size_t count)
 /* What the disk says, not what is configured wrongly: the others can go on without that directory, as in Kafka. */
 static bool dir_can_be_spared(enum err e)
 {
-    return e == ERR_IO || e == ERR_DENIED || e == ERR_FULL || e == ERR_NOT_FOUND || e == ERR_UNSUPPORTED;
+    return e == ERR_IO || e == ERR_DENIED || e == ERR_FULL || e == ERR_NOT_FOUND || e == ERR_NOT_FILE ||
+           e == ERR_UNSUPPORTED;
 }
 
 static enum err open_dirs(struct replicas *r, struct fault *f)

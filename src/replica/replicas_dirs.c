@@ -72,22 +72,34 @@ void replicas_dir_failed(struct replicas *r, struct log_dir *d, enum err e, cons
     loop_post(r->opt.home, &d->offline_msg);
 }
 
-/* Others are of a single log (damaged, of another topic, in an old format), or pass. */
-static bool is_of_dir(enum err e)
+/* A log's files can be removed by hand, a whole directory by its disk's going away: then the file that we hold locked
+ * is not to be found either. */
+static bool dir_is_gone(const struct log_dir *d)
 {
-    return e == ERR_IO || e == ERR_DENIED || e == ERR_NOT_FOUND;
+    struct fs_stat st;
+    char *path = mem_printf("%s/.lock", d->path);
+    enum err e = fs_stat(d->r->opt.fs, path, &st);
+    mem_free(path);
+    return e != OK;
+}
+
+/* Others are of a single log (damaged, of another topic, in an old format), or pass. */
+static bool is_of_dir(const struct log_dir *d, enum err e)
+{
+    if (e == ERR_NOT_FOUND || e == ERR_NOT_FILE) return dir_is_gone(d);
+    return e == ERR_IO || e == ERR_DENIED;
 }
 
 enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what)
 {
-    if (is_of_dir(e)) replicas_dir_failed(d->r, d, e, what);
+    if (is_of_dir(d, e)) replicas_dir_failed(d->r, d, e, what);
     if (e == ERR_FULL) replicas_dir_full(d);
     return e;
 }
 
 void partition_failed(struct partition *p, enum err e, const char *what)
 {
-    bool of_dir = is_of_dir(e) && p->dir; /* a partition of its own, as in tests, has none */
+    bool of_dir = p->dir && is_of_dir(p->dir, e); /* a partition of its own, as in tests, has none */
     if (p->dir) replicas_dir_check(p->dir, e, what);
     if (!of_dir && e != ERR_CLOSED && !plog_error_passes(e)) partition_set_offline(p);
 }

@@ -273,7 +273,7 @@ static enum err copy_some(struct move *m, bool nowait, bool *caught_up)
     if (at == end) return OK;
     enum err e = plog_read(pl, MAX(at, start), end, READ_BYTES, true, nowait, &s);
     if (e == ERR_RANGE) return OK; /* the start has moved on: once more */
-    if (e == ERR_IO) partition_failed(m->from, e, "read");
+    if (e == ERR_IO || e == ERR_NOT_FILE) partition_failed(m->from, e, "read");
     if (e) return e;
     size_t got = 0;
     if (s.file && start > at && s.start_offset > at) {
@@ -282,7 +282,7 @@ static enum err copy_some(struct move *m, bool nowait, bool *caught_up)
         m->buf = mem_realloc(m->buf, MAX(s.size, (size_t)READ_BYTES));
         e = file_pread(s.file, m->buf, s.size, s.pos, &got);
         if (!e && got < s.size) e = ERR_TRUNCATED;
-        if (e == ERR_IO) partition_failed(m->from, e, "read");
+        if (e == ERR_IO || e == ERR_NOT_FILE) partition_failed(m->from, e, "read");
         if (!e) e = append_batches(m, m->buf, s.size);
     } else {
         *caught_up = true; /* what is missing has been compacted away */
@@ -401,7 +401,10 @@ static enum err switch_over(struct move *m, int64_t end)
         enum err undone = set_mark(m, false);
         if (undone) { /* a start would take the copy for the newer one: nothing may be appended here any more */
             LOG_ERROR("move_not_undone", "dir=\"%s\" error=%s", p->dir->path, err_name(undone));
-            replicas_dir_failed(m->r, p->dir, undone, MOVED_MARK);
+            if (undone == ERR_NOT_FOUND)
+                partition_failed(p, undone, MOVED_MARK); /* the log's own directory has been removed by hand */
+            else
+                replicas_dir_failed(m->r, p->dir, undone, MOVED_MARK);
         }
         return e;
     }

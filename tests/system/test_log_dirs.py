@@ -1,6 +1,7 @@
 """Several log directories: placement, and what fails when a disk does."""
 
 import contextlib
+import shutil
 
 import pytest
 
@@ -200,5 +201,27 @@ def test_a_log_that_cannot_be_made_has_no_leader_until_it_can(fresh_broker, topi
         broken.unlink()
         c.await_topic(topic_name, 3)
         fill(c, topic_name, range(3))
+        assert "log_dir_offline" not in broker.output()
+    broker.stop()
+
+
+def test_a_partition_whose_directory_is_removed_by_hand_fails_alone(fresh_broker, topic_name):
+    broker = fresh_broker({"log.flush.offset.checkpoint.interval.ms": "50"})
+    broker.start()
+    with broker.connect() as c:
+        c.new_topic(topic_name, 3, configs={"segment.bytes": "16384"})
+        for index in range(3):
+            for _ in range(4):  # closed segments, which are opened anew to be read
+                assert c.produce(topic_name, index, build([Record(b"k", bytes(10000))])).ErrorCode == 0
+        broker.stop()
+        broker.start()
+    with broker.connect() as c:
+        c.await_topic(topic_name, 3)
+        shutil.rmtree(broker.log_dir / f"{topic_name}-1")
+        assert c.fetch(topic_name, 1, 0).ErrorCode == Kerr.KAFKA_STORAGE_ERROR
+        assert c.produce(topic_name, 1, build([Record(b"k", b"v")])).ErrorCode != 0
+        for index in (0, 2):
+            assert [record.offset for record in c.read_all(topic_name, index)] == [0, 1, 2, 3]
+            assert c.produce(topic_name, index, build([Record(b"k", bytes(10000))])).BaseOffset == 4
         assert "log_dir_offline" not in broker.output()
     broker.stop()

@@ -202,7 +202,7 @@ static void a_file_that_cannot_be_made_ends_the_recovery_and_cuts_nothing(void *
     w.fs.e = ERR_NOT_FOUND; /* what a directory that has vanished says */
     struct plog *pl;
     struct fault f;
-    assert_int_equal(plog_open(&pl, &w.opt, &f), ERR_IO);
+    assert_int_equal(plog_open(&pl, &w.opt, &f), ERR_NOT_FILE);
     assert_int_equal(size_of_file(&w, "00000000000000000062.log"), size);
     w.fs.op = FAIL_NONE;
     world_open(&w);

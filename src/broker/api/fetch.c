@@ -158,7 +158,7 @@ static void part_read(struct fetch_part *part, bool nowait)
         return;
     }
     if (e) {
-        if (e == ERR_IO) partition_failed(part->p, e, "read");
+        if (e == ERR_IO || e == ERR_NOT_FILE) partition_failed(part->p, e, "read");
         part_fail(part, kerr_of(e));
         return;
     }
@@ -293,7 +293,7 @@ static void fill_records(struct request *rq, struct fetch_part *part, partition_
     struct splice *s = arena_alloc(&rq->arena, sizeof *s);
     enum err e = slice_to_splice(rq, &part->slice, s);
     if (e) {
-        if (e == ERR_IO) partition_failed(part->p, e, "read");
+        if (e == ERR_IO || e == ERR_NOT_FILE) partition_failed(part->p, e, "read");
         part_fail(part, kerr_of(e));
         pd->error_code = (int16_t)part->kerr;
         return;

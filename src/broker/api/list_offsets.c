@@ -189,7 +189,7 @@ static void look_up_all(struct request *rq)
             l->p = next;
             e = look_up(l, &offset, &timestamp, &epoch);
         }
-        if (e == ERR_IO) partition_failed(l->p, e, "read");
+        if (e == ERR_IO || e == ERR_NOT_FILE) partition_failed(l->p, e, "read");
         if (e)
             l->out->error_code = (int16_t)kerr_of(e);
         else if (offset >= 0)
