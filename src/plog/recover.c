@@ -23,9 +23,9 @@ int64_t plog_recovery_start(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
     int64_t start = plog_recovery_point(pl);
-    size_t first = pl->segment_count;
+    size_t first = pl->segment_count - 1; /* the active one may be new, and empty */
     while (first > 0 && pl->segments[first - 1]->indexes_unsynced) first--;
-    if (first < pl->segment_count) {
+    if (pl->segments[first]->indexes_unsynced) {
         int64_t last = segment_end(pl, first) - 1;
         start = MIN(start, MAX(last, pl->segments[first]->base_offset));
     }

@@ -157,7 +157,11 @@ static void check_recovered_batches(struct world *w, struct sim_partition *sp, i
     struct walk k = {
         .w = w, .sp = sp, .at = model_count_below(m, start), .may_have_holes = w->config.log.cleanup_compact};
     walk_log(&k, start, end);
-    while (k.at < m->batches.count && m->batches.list[k.at].last < m->start) m->batches.list[k.at++].gone = true;
+    for (; k.at < m->batches.count; k.at++) {
+        struct sim_batch *b = &m->batches.list[k.at];
+        if (!b->gone && b->last >= m->start) break;
+        b->gone = true;
+    }
     if (!w->failed && k.at < m->batches.count && m->batches.list[k.at].last < end_min)
         wrong(w, "the batch at %" PRId64 " is lost, everything below %" PRId64 " was promised",
               m->batches.list[k.at].base, end_min);
@@ -211,8 +215,11 @@ static void check_read(struct world *w, struct sim_partition *sp)
     uint8_t *data;
     size_t bytes_max = 1 + (size_t)draw(w, READ_BYTES_MAX);
     enum err e = plog_read(sp->p->pl, at, below, bytes_max, true, false, &s);
-    if (e || !s.file) wrong(w, "nothing to read at %" PRId64 ": %s", at, err_name(e));
-    if (w->failed || !slice_bytes(w, &s, &data)) return;
+    if (e || !s.file) {
+        wrong(w, "nothing to read at %" PRId64 ": %s", at, err_name(e));
+        return;
+    }
+    if (!slice_bytes(w, &s, &data)) return;
     struct batch_info b;
     while (s.size - pos >= BATCH_HEADER_SIZE && !batch_parse_header(&b, data + pos, (int64_t)(s.size - pos))) {
         if (i == limit || !is_same(&m->batches.list[i], data + pos, (size_t)b.size)) {

@@ -45,7 +45,7 @@ static void tell_file(void *arg, const char *name, bool is_dir)
 
 void tell_files(struct world *w)
 {
-    tell_file(&(struct tell){w, ""}, SIM_DIR + 1, true);
+    tell_file(&(struct tell){w, ""}, &SIM_DIR[1], true);
 }
 
 /* ---- Checked */
@@ -123,6 +123,15 @@ static void check_offset_index(struct world *w, const char *dir, const struct se
     mem_free(data);
 }
 
+/* Whether `b` is the first batch that comes to that timestamp. */
+static bool has_first(const struct segment_file *sf, const struct batch_at *b, int64_t timestamp)
+{
+    if (!b || !sf->batches || b->max_timestamp != timestamp) return false;
+    for (const struct batch_at *x = sf->batches; x < b; x++)
+        if (x->max_timestamp >= timestamp) return false;
+    return true;
+}
+
 static void check_time_index(struct world *w, const char *dir, const struct segment_file *sf)
 {
     size_t size;
@@ -133,8 +142,7 @@ static void check_time_index(struct world *w, const char *dir, const struct segm
     for (size_t at = 0; data && at + INDEX_TIMES_ENTRY_SIZE <= size; at += INDEX_TIMES_ENTRY_SIZE) {
         int64_t timestamp = (int64_t)get_be64(data + at), last = sf->base + (int32_t)get_be32(data + at + 8);
         const struct batch_at *b = batch_with_last(sf, last);
-        bool first = b && b->max_timestamp == timestamp && timestamp > before;
-        for (const struct batch_at *x = sf->batches; first && x < b; x++) first = x->max_timestamp < timestamp;
+        bool first = timestamp > before && has_first(sf, b, timestamp);
         if (!first) wrong(w, "the time index of %" PRId64 " says %" PRId64 " of %" PRId64, sf->base, timestamp, last);
         before = timestamp;
     }

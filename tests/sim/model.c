@@ -82,6 +82,7 @@ void model_ghost(struct model *m, const uint8_t *bytes, size_t size)
 static int64_t end_below(const struct model *m, int64_t offset)
 {
     size_t count = model_count_below(m, offset);
+    while (count > 0 && m->batches.list[count - 1].gone) count--;
     return count ? m->batches.list[count - 1].last + 1 : 0;
 }
 

@@ -129,11 +129,11 @@ static void append_one(struct world *w, struct sim_partition *sp, const struct s
         : s->transactional ? "transactional"
                            : "data",
         origin == APPEND_REPLICA ? " of a replica" : "", s->producer_id, s->sequence, a.base_offset, a.last_offset,
-        kerr_name(a.kerr));
+        kerr_name((int16_t)a.kerr));
     if (a.kerr == KERR_NONE && a.base_offset != end)
         wrong(w, "appended at %" PRId64 ", the log ended at %" PRId64, a.base_offset, end);
     if (a.kerr != KERR_NONE && a.kerr != KERR_KAFKA_STORAGE_ERROR && a.kerr != KERR_RECORD_LIST_TOO_LARGE)
-        wrong(w, "append failed with %s", kerr_name(a.kerr));
+        wrong(w, "append failed with %s", kerr_name((int16_t)a.kerr));
     model_take(w, sp, &bytes, &a);
     acknowledge(w, sp, &a);
     writer_fini(&bytes);
@@ -216,7 +216,7 @@ static void step_duplicate(struct world *w, struct sim_partition *sp)
         writer_bytes(&bytes, batch->bytes, batch->size);
         append_bytes(w, sp, &bytes, APPEND_CLIENT, &a);
         if (a.kerr != KERR_DUPLICATE_SEQUENCE_NUMBER && a.kerr != KERR_KAFKA_STORAGE_ERROR)
-            wrong(w, "a duplicate got %s", kerr_name(a.kerr));
+            wrong(w, "a duplicate got %s", kerr_name((int16_t)a.kerr));
         else if (a.kerr == KERR_DUPLICATE_SEQUENCE_NUMBER && a.base_offset != batch->base)
             wrong(w, "a duplicate of %" PRId64 " was taken for %" PRId64, batch->base, a.base_offset);
         writer_fini(&bytes);
@@ -247,9 +247,9 @@ static void step_append_replica(struct world *w, struct sim_partition *sp)
     }
     append_bytes(w, sp, &all, APPEND_REPLICA, &a);
     say(w, "append %d batches of a replica at %" PRId64 " to %" PRId64 ": %s", count, a.base_offset, a.last_offset,
-        kerr_name(a.kerr));
+        kerr_name((int16_t)a.kerr));
     if (a.kerr != KERR_NONE && a.kerr != KERR_KAFKA_STORAGE_ERROR && a.kerr != KERR_RECORD_LIST_TOO_LARGE)
-        wrong(w, "append failed with %s", kerr_name(a.kerr));
+        wrong(w, "append failed with %s", kerr_name((int16_t)a.kerr));
     model_take(w, sp, &all, &a);
     acknowledge(w, sp, &a);
     writer_fini(&all);

@@ -250,7 +250,7 @@ static void ends_promised(const struct world *w, int64_t *out)
 
 static void come_back(struct world *w, const int64_t *end_min)
 {
-    int64_t end[PARTITIONS_MAX];
+    int64_t end[PARTITIONS_MAX] = {0};
     memcpy(end, end_min, sizeof end);
     if (up_at_last(w, true)) ends_promised(w, end); /* what the process left is no longer sure */
     if (!w->failed) settle(w, end);
@@ -266,7 +266,7 @@ void world_kill(struct world *w)
     }
     say(w, "kill");
     broker_drop(w);
-    int64_t end[PARTITIONS_MAX];
+    int64_t end[PARTITIONS_MAX] = {0};
     ends_now(w, end);
     come_back(w, end);
 }
@@ -275,7 +275,7 @@ void world_kill(struct world *w)
 static void try_outcome(struct world *w, struct fs_sim *disk, bool keep)
 {
     struct fs_sim *before = w->disk;
-    int64_t end[PARTITIONS_MAX];
+    int64_t end[PARTITIONS_MAX] = {0};
     ends_promised(w, end);
     w->disk = disk;
     w->crashes++;
@@ -334,7 +334,7 @@ void world_stop_cleanly(struct world *w)
         m->start_promised = m->start;
         check_files(w, &w->parts[i], i);
     }
-    int64_t end[PARTITIONS_MAX];
+    int64_t end[PARTITIONS_MAX] = {0};
     if (!power || w->sync_failed || (clean && one_in(w, 2))) {
         world_lose_power(w);
     } else {

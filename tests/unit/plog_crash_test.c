@@ -1,0 +1,286 @@
+/* plog: what the simulation of crashes (tests/sim) has found, each by itself on a disk that keeps nothing that was not
+ * synced. */
+#include "plog_world.h"
+
+#include "os/fs_sim.h"
+
+struct crash_world {
+    struct world w;
+    struct fs_sim *disk;
+};
+
+static void setup(struct crash_world *c)
+{
+    world_init(&c->w);
+    c->disk = fs_sim_new(&(struct fs_sim_options){.seed = 1, .clock = &c->w.clock.clock});
+    assert_int_equal(fs_mkdir_all(fs_sim_fs(c->disk), "/data"), OK);
+    c->w.opt.fs = fs_sim_fs(c->disk);
+    c->w.opt.dir = "/data/t-0";
+    world_open(&c->w);
+}
+
+static void teardown(struct crash_world *c)
+{
+    if (c->w.pl) plog_abandon(c->w.pl);
+    c->w.pl = NULL;
+    fs_sim_free(c->disk);
+    world_fini(&c->w);
+}
+
+/* The log is opened again as the caller has set w.opt. */
+static void lose_power_so(struct crash_world *c, uint64_t seed, enum fs_sim_survival survival)
+{
+    if (c->w.pl) world_kill(&c->w);
+    struct fs_sim *after = fs_sim_after_crash(c->disk, seed, survival);
+    fs_sim_free(c->disk);
+    c->disk = after;
+    c->w.opt.fs = fs_sim_fs(after);
+    world_open(&c->w);
+}
+
+/* With all that was not synced. */
+static void lose_power(struct crash_world *c)
+{
+    lose_power_so(c, 1, FS_SIM_NOTHING);
+}
+
+static void count_txn(void *arg, const struct aborted_txn *txn)
+{
+    (void)txn;
+    ++*(int *)arg;
+}
+
+static void count_producer(void *arg, const struct producer_view *p)
+{
+    (void)p;
+    ++*(int *)arg;
+}
+
+static int producers_known(struct crash_world *c)
+{
+    int count = 0;
+    plog_each_producer(c->w.pl, count_producer, &count);
+    return count;
+}
+
+static void put_text(struct crash_world *c, const char *path, const char *text)
+{
+    struct file *f;
+    assert_int_equal(fs_open(c->w.opt.fs, path, FS_WRITE | FS_CREATE | FS_TRUNCATE, &f), OK);
+    assert_int_equal(file_pwrite(f, text, strlen(text), 0), OK);
+    file_unref(f);
+}
+
+static void a_clean_stop_keeps_producers_and_aborted_transactions(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    append_ok(&c.w, (struct batch_spec){.producer_id = 1});
+    assert_int_equal(plog_flush(c.w.pl), OK); /* the directory is on the disk, before what comes now is made */
+    append_ok(&c.w, (struct batch_spec){.producer_id = 7, .transactional = true});
+    append_ok(&c.w, (struct batch_spec){.producer_id = 7, .marker = true, .origin = APPEND_COORDINATOR});
+    world_close(&c.w);
+    lose_power(&c);
+    int aborted = 0;
+    assert_int_equal(plog_aborted_txns(c.w.pl, 0, 3, false, count_txn, &aborted), OK);
+    assert_int_equal(aborted, 1);
+    assert_int_equal(producers_known(&c), 2);
+    teardown(&c);
+}
+
+static void a_clean_stop_of_an_empty_log_leaves_its_topic_id(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    plog_abandon(c.w.pl);
+    c.w.opt.topic_id.bytes[0] = 9;
+    world_open(&c.w);
+    world_close(&c.w);
+    c.w.opt.topic_id = (struct uuid){.bytes = {0}};
+    lose_power(&c);
+    assert_int_equal(plog_topic_id(c.w.pl).bytes[0], 9);
+    teardown(&c);
+}
+
+static void a_torn_topic_id_of_a_log_that_was_never_flushed_keeps_no_log_closed(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    world_kill(&c.w);
+    put_text(&c, "/data/t-0/partition.metadata", "version: 0\ntop");
+    world_open(&c.w);
+    world_kill(&c.w);
+    c.w.opt.recovery_point = 5; /* something was flushed since: the torn file must be gone */
+    world_open(&c.w);
+    teardown(&c);
+}
+
+static void epochs_of_flushed_batches_survive_an_epoch_that_begins(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    append_ok(&c.w, (struct batch_spec){.leader_epoch = 3});
+    c.w.opt.config.segment_bytes = 100; /* the next one has a segment of its own */
+    plog_reconfigure(c.w.pl, &c.w.opt.config);
+    append_ok(&c.w, (struct batch_spec){.leader_epoch = 4});
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    c.w.opt.recovery_point = plog_recovery_point(c.w.pl);
+    assert_int_equal(plog_epoch_begin(c.w.pl, 8), OK);
+    append_ok(&c.w, (struct batch_spec){.leader_epoch = 8});
+    lose_power(&c);
+    assert_int_equal(plog_end(c.w.pl), 2);
+    assert_int_equal(plog_epoch_of(c.w.pl, 0), 3);
+    assert_int_equal(plog_epoch_of(c.w.pl, 1), 4);
+    teardown(&c);
+}
+
+static void what_recovery_would_cut_nothing_deletes_before_what_was_flushed(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    int64_t next_ms;
+    append_ok(&c.w, (struct batch_spec){.producer_id = 5}); /* never flushed, and deleted */
+    c.w.opt.config.retention_bytes = 0;
+    plog_reconfigure(c.w.pl, &c.w.opt.config);
+    assert_int_equal(plog_retain(c.w.pl, c.w.clock.now_ms, 1, &next_ms), OK);
+    c.w.opt.config.retention_bytes = -1;
+    plog_reconfigure(c.w.pl, &c.w.opt.config);
+    append_ok(&c.w, (struct batch_spec){.count = 2});
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    lose_power(&c); /* with recovery from the log's beginning: no checkpoint was written */
+    assert_int_equal(plog_start(c.w.pl), 1);
+    assert_int_equal(plog_end(c.w.pl), 3);
+    assert_int_equal(producers_known(&c), 1);
+    teardown(&c);
+}
+
+static void a_truncation_is_on_the_disk_before_anything_takes_its_place(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    append_ok(&c.w, (struct batch_spec){.count = 3});
+    append_ok(&c.w, (struct batch_spec){.count = 3});
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    assert_int_equal(plog_truncate(c.w.pl, 3), OK);
+    lose_power(&c);
+    assert_int_equal(plog_end(c.w.pl), 3);
+    teardown(&c);
+}
+
+static void half_a_truncation_ends_the_log_for_now(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    append_ok(&c.w, (struct batch_spec){.producer_id = 1});
+    append_ok(&c.w, (struct batch_spec){.producer_id = 1, .sequence = 1});
+    fs_sim_set_fault(c.disk,
+                     &(struct fs_sim_fault){.calls = FS_SIM_LIST, .times = 1, .e = ERR_TOO_MANY}); /* of snapshots */
+    assert_int_equal(plog_truncate(c.w.pl, 1), ERR_TOO_MANY);
+    assert_int_equal(c.w.failed_count, 1);
+    assert_int_equal(append_batch(&c.w, (struct batch_spec){.producer_id = 0}).kerr, KERR_KAFKA_STORAGE_ERROR);
+    teardown(&c);
+}
+
+/* A follower's batches behind a gap that could not be written, and then others that fit into it. */
+static void a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_the_end(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    append_ok(&c.w, (struct batch_spec){.count = 1});
+    c.w.opt.config.segment_bytes = 100;
+    plog_reconfigure(c.w.pl, &c.w.opt.config);
+    for (int64_t base = 10; base > 0; base -= 9) {
+        struct batch_spec s = {.origin = APPEND_REPLICA};
+        struct writer bytes;
+        struct append a;
+        batch_make(&c.w, &s, &bytes);
+        batch_set_offset(bytes.buf->data, base);
+        fs_sim_set_fault(c.disk, &(struct fs_sim_fault){
+                                     .calls = FS_SIM_WRITE, .suffix = ".log", .times = base == 10, .e = ERR_FULL});
+        assert_int_equal(append_bytes(&c.w, &bytes, &s, &a), base == 10 ? KERR_KAFKA_STORAGE_ERROR : KERR_NONE);
+        writer_fini(&bytes);
+    }
+    world_kill(&c.w);
+    world_open(&c.w);
+    assert_int_equal(plog_end(c.w.pl), 2);
+    teardown(&c);
+}
+
+/* In a closed segment, before what was flushed. */
+static void what_a_failed_write_left_does_not_come_back(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        struct crash_world c;
+        setup(&c);
+        append_ok(&c.w, (struct batch_spec){.count = 1});
+        assert_int_equal(plog_flush(c.w.pl), OK);
+        fs_sim_set_fault(c.disk,
+                         &(struct fs_sim_fault){.calls = FS_SIM_WRITE, .suffix = ".log", .times = 1, .e = ERR_FULL});
+        assert_int_equal(append_batch(&c.w, (struct batch_spec){.count = 1}).kerr, KERR_KAFKA_STORAGE_ERROR);
+        c.w.opt.config.segment_bytes = 100;
+        plog_reconfigure(c.w.pl, &c.w.opt.config);
+        append_ok(&c.w, (struct batch_spec){.count = 2});
+        assert_int_equal(plog_flush(c.w.pl), OK);
+        lose_power_so(&c, seed, FS_SIM_ANYTHING);
+        assert_int_equal(plog_end(c.w.pl), 3);
+        teardown(&c);
+    }
+}
+
+static void no_flush_is_believed_after_one_that_failed(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    append_ok(&c.w, (struct batch_spec){.count = 1});
+    fs_sim_set_fault(c.disk, &(struct fs_sim_fault){.calls = FS_SIM_SYNC, .times = 1, .e = ERR_IO});
+    assert_int_equal(plog_flush(c.w.pl), ERR_IO);
+    assert_int_equal(plog_flush(c.w.pl), ERR_IO);
+    assert_int_equal(plog_recovery_point(c.w.pl), 0);
+    teardown(&c);
+}
+
+static void the_checkpointed_recovery_point_stays_before_unsynced_indexes(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    append_ok(&c.w, (struct batch_spec){.count = 4});
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    assert_int_equal(plog_recovery_point(c.w.pl), 4);
+    assert_int_equal(plog_recovery_start(c.w.pl), 3);
+    c.w.opt.config.segment_bytes = 100;
+    plog_reconfigure(c.w.pl, &c.w.opt.config);
+    append_ok(&c.w, (struct batch_spec){.count = 1});
+    assert_int_equal(plog_recovery_start(c.w.pl), 3);
+    assert_int_equal(plog_work(c.w.pl), OK); /* flushes what was closed, with its indexes */
+    assert_int_equal(plog_recovery_start(c.w.pl), 4);
+    teardown(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_clean_stop_keeps_producers_and_aborted_transactions),
+        cmocka_unit_test(a_clean_stop_of_an_empty_log_leaves_its_topic_id),
+        cmocka_unit_test(a_torn_topic_id_of_a_log_that_was_never_flushed_keeps_no_log_closed),
+        cmocka_unit_test(epochs_of_flushed_batches_survive_an_epoch_that_begins),
+        cmocka_unit_test(what_recovery_would_cut_nothing_deletes_before_what_was_flushed),
+        cmocka_unit_test(a_truncation_is_on_the_disk_before_anything_takes_its_place),
+        cmocka_unit_test(half_a_truncation_ends_the_log_for_now),
+        cmocka_unit_test(a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_the_end),
+        cmocka_unit_test(what_a_failed_write_left_does_not_come_back),
+        cmocka_unit_test(no_flush_is_believed_after_one_that_failed),
+        cmocka_unit_test(the_checkpointed_recovery_point_stays_before_unsynced_indexes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
