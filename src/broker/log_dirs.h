@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* replicas_options.dir_failed; `run` is the struct broker_run.  Tells the controller, who moves leaders away; stops the
+/* replicas_options.dir_failed; `arg` is the struct broker_run.  Tells the controller, who moves leaders away; stops the
  * broker when no directory is left, or when the coordination store was in it. */
-void log_dir_failed(void *run, size_t dir);
+void log_dir_failed(void *arg, size_t dir);
 /* replicas_options.ask_again: the same message to the controller. */
 void log_dirs_ask_again(void *run);
 

@@ -228,13 +228,13 @@ static enum err import_topic(struct import *im, struct str name)
 {
     struct arena a;
     struct zookeeper_node node;
-    struct znode_topic t;
+    struct znode_topic t = {.partition_count = 0};
     arena_init(&a, SIZE_MAX);
     struct str path = znode_topic_path(&a, name);
     enum err e = read_node(im, path, &a, &node);
     if (!e) e = znode_topic_decode(&a, path, node.data, &t, &im->fault);
     size_t here = 0;
-    for (size_t i = 0; i < t.partition_count && !e; i++) here += dir_of(im, name, t.partitions[i].partition) != NULL;
+    for (size_t i = 0; i < t.partition_count; i++) here += dir_of(im, name, t.partitions[i].partition) != NULL;
     if (!e && here > 0) {
         e = import_partitions(im, &a, name, &t, here);
     } else if (!e) {
@@ -248,7 +248,7 @@ static enum err import_topic(struct import *im, struct str name)
 static enum err import_topics(struct import *im)
 {
     struct arena a;
-    struct zookeeper_node node;
+    struct zookeeper_node node = {.child_count = 0};
     arena_init(&a, SIZE_MAX);
     enum err e = read_node(im, ZNODE_TOPICS, &a, &node);
     for (size_t i = 0; i < node.child_count && !e; i++) e = import_topic(im, node.children[i]);

@@ -1,12 +1,11 @@
 /* clean.c: what there is to clean in a log, and the course of one cleaning (clean.h). */
 #include "plog/clean.h"
 
-#include "plog/clean_internal.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "plog/clean_internal.h"
 #include "plog/scan.h"
 
 /* Of a group, whose files are all open while they change their names. */
@@ -394,11 +393,16 @@ static enum err clean_group(struct cleaning *c, const struct clean_group *g)
 {
     enum err e = clean_group_copy(c, g);
     if (!e && c->target.seg) e = clean_group_swap(c, g);
-    if (e)
+    if (e) {
         clean_target_discard(c);
-    else
-        clean_target_close(c);
-    return e;
+        return e;
+    }
+    clean_target_close(c);
+    for (size_t i = 0; i < g->count; i++) { /* what has been replaced keeps no files open, and no room on the disk */
+        segment_unref(g->segments[i]);
+        g->segments[i] = NULL;
+    }
+    return OK;
 }
 
 static enum err clean_groups(struct cleaning *c)

@@ -38,7 +38,7 @@ struct cleaning {
     struct clean_tools *tools;
     struct clean_result *result;
     struct plog_config config;
-    struct segment **segments; /* all below plan.first_uncleanable, with references */
+    struct segment **segments; /* all below plan.first_uncleanable, with references; NULL: done */
     size_t segment_count;
     uint32_t generation;
     int64_t first_base;      /* of the log, at the beginning: retention raises it */

@@ -19,8 +19,8 @@ static int64_t group_at(const struct cleaning *c, const struct clean_group *g)
     return (int64_t)at;
 }
 
-/* From here on the originals are read through open files only. */
-static enum err pin_originals(struct cleaning *c, const struct clean_group *g)
+/* From here on the originals are read through open files only.  The cleaning's references keep them open. */
+static enum err open_originals(struct cleaning *c, const struct clean_group *g)
 {
     struct plog *pl = c->pl;
     enum err e = exclusive_begin(pl);
@@ -29,19 +29,9 @@ static enum err pin_originals(struct cleaning *c, const struct clean_group *g)
     for (size_t i = 0; i < g->count && !e; i++) {
         e = segment_ensure_open(pl, g->segments[i]);
         if (!e) e = segment_ensure_txns(pl, g->segments[i]);
-        pthread_mutex_lock(&pl->lock);
-        g->segments[i]->pinned = true;
-        pthread_mutex_unlock(&pl->lock);
     }
     exclusive_end(pl);
     return e;
-}
-
-static void unpin_originals(struct cleaning *c, const struct clean_group *g)
-{
-    pthread_mutex_lock(&c->pl->lock);
-    for (size_t i = 0; i < g->count; i++) g->segments[i]->pinned = false;
-    pthread_mutex_unlock(&c->pl->lock);
 }
 
 /* The transaction index, and the names of all new files on the disk. */
@@ -132,7 +122,7 @@ static void publish(struct cleaning *c, const struct clean_group *g)
 
 static enum err swap_claimed(struct cleaning *c, const struct clean_group *g)
 {
-    enum err e = pin_originals(c, g);
+    enum err e = open_originals(c, g);
     if (!e) {
         e = finish_cleaned(c);
         if (!e) e = rename_to_swap(c);
@@ -143,7 +133,6 @@ static enum err swap_claimed(struct cleaning *c, const struct clean_group *g)
         if (e) return plog_fail(c->pl, e); /* half done: the next opening finishes it; readers have their files */
         publish(c, g);
     }
-    unpin_originals(c, g);
     return e;
 }
 

@@ -10,12 +10,20 @@
 
 enum {
     FILES_A_SEGMENT = 4,
+    SOON_DENOMINATOR = 8, /* room is wanted when no more than an eighth is left */
     SEGMENTS_A_TURN = 32, /* taken out under one turn of the lock */
 };
 
 void plog_note_opened(struct plog *pl)
 {
-    if (pl->files && fs_open_count(pl->fs) > pl->files->max) pl->files->wants_room(pl->files->arg);
+    if (!pl->files) return;
+    size_t soon = pl->files->max - pl->files->max / SOON_DENOMINATOR;
+    if (fs_open_count(pl->fs) > soon) pl->files->wants_room(pl->files->arg);
+}
+
+bool plog_may_open(const struct plog *pl)
+{
+    return !pl->files || fs_open_count(pl->fs) + FILES_A_SEGMENT <= pl->files->max;
 }
 
 static bool used_before(const struct segment *seg, uint32_t turn)

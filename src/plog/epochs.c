@@ -172,8 +172,8 @@ static enum err parse_lines(struct epochs *ep, struct textfile *t, struct fault 
     struct str line;
     enum err e = textfile_checkpoint_head(t, &count, f);
     if (e) return e;
-    /* A whole file ends with a newline, also one without entries: this is what a loss of power left of one. */
-    if (count < 0 || t->end[-1] != '\n') return textfile_fault(t, f, "cut off");
+    if (t->line == 0) return OK; /* empty, as Kafka makes it; what a loss of power emptied, the log tells (open.c) */
+    if (count < 0 || t->end[-1] != '\n') return textfile_fault(t, f, "cut off"); /* a whole file ends with a newline */
     while (textfile_line(t, &line)) {
         struct str first = textfile_field(&line);
         if (!textfile_number(first, 0, INT32_MAX, &epoch) || !textfile_number(line, 0, INT64_MAX, &start_offset))

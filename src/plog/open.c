@@ -261,9 +261,9 @@ static enum err open_epochs(struct plog *pl, const struct listing *ls, bool *los
     if (!ls->has_epochs) return OK;
     char *path = plog_path(pl, LEADER_EPOCHS);
     enum err e = epochs_read(&pl->epochs, pl->fs, path, f);
+    if (pl->epochs.count == 0) pl->epochs_file = false; /* nothing in it can get worse */
     *lost = e == ERR_CORRUPT || e == ERR_VERSION || e == ERR_TOO_BIG;
     if (*lost) {
-        pl->epochs_file = false; /* nothing in it can get worse */
         LOG_WARN("epochs_rebuilt", "file=%s reason=\"%s\"", path, f->text);
         *f = (struct fault){.code = OK};
         e = OK;
@@ -463,6 +463,8 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
     if (!e) e = open_metadata(pl, opt, f);
     if (!e) e = open_epochs(pl, ls, &epochs_lost, f);
     if (!e) e = open_segments(pl, ls);
+    /* Kafka's file of a log without batches is empty; with batches a loss of power has emptied it. */
+    if (!e && ls->has_epochs && pl->epochs.count == 0 && pl->size > 0) epochs_lost = true;
     if (!e && pl->segment_count == 0) {
         e = create_first_segment(pl, opt->log_start);
         atomic_store_explicit(&pl->end, opt->log_start, memory_order_relaxed);

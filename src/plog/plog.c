@@ -26,6 +26,7 @@
 enum {
     GROUP_APPENDS_MAX = 64, /* of one write; with its bytes, what others may have to wait for */
     GROUP_BYTES_MAX = 4 * 1024 * 1024,
+    STALLS_MAX = 8, /* attempts to write a group when there are no descriptors */
 };
 
 /* Appends that are written together, in order; also those among them that turned out to need no write. */
@@ -451,6 +452,8 @@ static void group_put_back(struct group *g, struct plog *pl)
     g->last = &g->first;
     g->bytes = 0;
     pl->stalled = true;
+    pl->stall_turn = atomic_load(&pl->files->turn);
+    pl->stalls++;
 }
 
 /* With the role, without the lock. */
@@ -542,14 +545,15 @@ static void write_group(struct plog *pl)
     pthread_mutex_lock(&pl->lock);
     bool failed = e && !plog_error_passes(e) && !pl->failed, work = false;
     if (failed) pl->failed = e; /* before anybody else can write */
-    if (e == ERR_TOO_MANY && pl->files && pl->events.wants_work && !pl->resumed) {
+    if (e == ERR_TOO_MANY && pl->files && pl->events.wants_work && pl->stalls < STALLS_MAX) {
         group_put_back(&g, pl);
         work = work_is_due(pl);
         e = OK;
     } else if (e) {
+        pl->stalls = 0;
         group_take_back(&g, pl);
     } else {
-        pl->resumed = false;
+        pl->stalls = 0;
         if (g.bytes > 0) after_publish(pl, group_publish(&g, pl));
         group_mark_flushes(&g, pl);
         work = work_is_due(pl);
@@ -662,21 +666,30 @@ void plog_append(struct plog *pl, struct append *a)
     role_release(pl);
 }
 
-void plog_resume(struct plog *pl)
+/* False: nothing is stalled. */
+static bool resume_once(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
     bool stalled = pl->stalled;
+    uint32_t turn = pl->stall_turn;
     pthread_mutex_unlock(&pl->lock);
-    if (!stalled) return;
-    pl->files->make_room(pl->files->arg);
+    if (!stalled) return false;
+    pl->files->make_room(pl->files->arg, turn);
     pthread_mutex_lock(&pl->lock);
     pl->role_wanted++;
     while (pl->writing) pthread_cond_wait(&pl->role_free, &pl->lock);
     pl->role_wanted--;
     pl->writing = true;
     pl->stalled = false;
-    pl->resumed = true;
     role_release(pl); /* writes the queue */
+    return true;
+}
+
+/* Others may be faster to take what room there is: then once more, until it counts as an error. */
+void plog_resume(struct plog *pl)
+{
+    while (resume_once(pl)) {
+    }
 }
 
 enum err plog_retire(struct plog *pl, const char *to)

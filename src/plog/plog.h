@@ -62,14 +62,15 @@ struct plog_events {
     void (*flushed)(void *arg, enum err e);
 };
 
-/* What all logs of a broker share to keep their open files few.  A log asks for room when it has opened files past the
+/* What all logs of a broker share to keep their open files few.  A log asks for room when it has opened files near the
  * limit; who gives it has logs close what they do not need, with plog_close_unused(). */
 struct plog_files {
-    size_t max;            /* fs_open_count() past which wants_room() is called */
+    size_t max;            /* fs_open_count() at which no segment is opened any more: what is left is for flushes */
     _Atomic uint32_t turn; /* raised by who makes room: a segment notes in which turn it was used last */
     void *arg;
     void (*wants_room)(void *arg); /* any thread, with no lock held; waits for nothing */
-    void (*make_room)(void *arg);  /* worker, holding nothing of any log: closes files now */
+    /* Worker, holding nothing of any log: closes files now, unless that has been done since `turn` was read. */
+    void (*make_room)(void *arg, uint32_t turn);
 };
 
 struct plog_options {

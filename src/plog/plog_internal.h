@@ -41,7 +41,8 @@ struct plog {
     unsigned callers;     /* threads that run callbacks of what they wrote */
     bool work_wanted;     /* events.wants_work was called, plog_work() is not over */
     bool stalled;         /* the queue waits for plog_resume() */
-    bool resumed;         /* which has made room: not being able to open a file is now an error */
+    uint32_t stall_turn;  /* plog_files.turn after the failure */
+    unsigned stalls;      /* of one group, one after the other */
     bool flush_wanted;    /* somebody waits for what has been published since the last flush began */
     bool rolled;          /* segments closed since the last flush of closed segments */
     bool parent_unsynced; /* the directory itself is new */
@@ -138,6 +139,8 @@ static inline void segment_note_use(const struct plog *pl, struct segment *seg)
     if (atomic_load_explicit(&seg->used, memory_order_relaxed) != turn)
         atomic_store_explicit(&seg->used, turn, memory_order_relaxed);
 }
+/* A segment's files may be opened; else ERR_TOO_MANY is to be returned, as if the system had. */
+bool plog_may_open(const struct plog *pl);
 /* Files were opened: asks for room if they are too many now. */
 void plog_note_opened(struct plog *pl);
 

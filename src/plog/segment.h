@@ -42,7 +42,6 @@ struct segment {
     bool unsynced;         /* log or transaction index may not be on the disk yet */
     bool indexes_unsynced; /* nor the indexes, which a flush of the active segment leaves out */
     bool snapshot_unsynced;
-    bool pinned; /* its files' names are changing: those that are open must stay open */
     int64_t base_offset;
     int64_t size;            /* bytes of whole, published batches */
     int64_t first_timestamp; /* largest of the first batch; SEGMENT_TIME_NONE: without, or empty */

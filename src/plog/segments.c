@@ -125,6 +125,7 @@ enum err segment_ensure_open(struct plog *pl, struct segment *seg)
 {
     if (UNLIKELY(atomic_load_explicit(&seg->index_misled, memory_order_relaxed))) mark_indexes_bad(pl, seg);
     if (seg->log && index_is_open(&seg->offsets) && index_is_open(&seg->times) && !seg->indexes_bad) return OK;
+    if (!seg->log && !plog_may_open(pl)) return ERR_TOO_MANY;
     pthread_mutex_lock(&pl->lock);
     int64_t interval_bytes = pl->config.index_interval_bytes;
     pthread_mutex_unlock(&pl->lock);
@@ -190,7 +191,7 @@ static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t genera
     if (retired) return ERR_CLOSED;
     if (!closed || !untouched || atomic_load_explicit(&seg->index_misled, memory_order_relaxed)) return OK;
 
-    enum err e = segment_open_log(&aside, pl->fs, pl->dir);
+    enum err e = plog_may_open(pl) ? segment_open_log(&aside, pl->fs, pl->dir) : ERR_TOO_MANY;
     if (!e) e = segment_open_indexes(&aside, pl->fs, pl->dir);
     pthread_mutex_lock(&pl->lock);
     untouched = !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad;
@@ -222,12 +223,16 @@ static enum err open_for_reading(struct plog *pl, struct segment *seg, uint32_t 
     return e;
 }
 
+enum { OPEN_TRIES_MAX = 8 }; /* when there are no descriptors, and others are faster to take what room is made */
+
 enum err plog_open_for_reading(struct plog *pl, struct segment *seg, uint32_t generation)
 {
     enum err e = open_for_reading(pl, seg, generation);
-    if (e != ERR_TOO_MANY || !pl->files) return e;
-    pl->files->make_room(pl->files->arg);
-    return open_for_reading(pl, seg, generation);
+    for (int tries = 1; e == ERR_TOO_MANY && pl->files && tries < OPEN_TRIES_MAX; tries++) {
+        pl->files->make_room(pl->files->arg, atomic_load(&pl->files->turn));
+        e = open_for_reading(pl, seg, generation);
+    }
+    return e;
 }
 
 enum err plog_load_max_time(struct plog *pl, struct segment *seg)
@@ -275,7 +280,7 @@ enum err plog_roll(struct plog *pl, int64_t base_offset, const uint8_t *snapshot
     ASSERT(old->base_offset < base_offset);
     char *path = segment_path(pl->dir, base_offset, SEGMENT_SNAPSHOT);
     enum err e = segment_ensure_open(pl, old); /* its time index gets a last entry */
-    if (!e) e = segment_create(seg, pl->fs, pl->dir);
+    if (!e) e = plog_may_open(pl) ? segment_create(seg, pl->fs, pl->dir) : ERR_TOO_MANY;
     if (!e) e = plog_write_plain(pl, path, snapshot, snapshot_size);
     mem_free(path);
     if (e) {

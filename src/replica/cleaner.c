@@ -19,7 +19,8 @@ enum {
     BACKOFF_MIN_MS = 10,        /* log.cleaner.backoff.ms=0 shall not spin */
     RETRY_FIRST_MS = 15 * 1000, /* of a partition that was set aside; doubles each time, up to */
     RETRY_LAST_MS = 60 * 60 * 1000,
-    AGAIN_MS = 500, /* of one whose cleaning was cut short */
+    RETRY_PASSING_MS = 60 * 1000, /* the same for what passes by itself: a full disk, too few descriptors */
+    AGAIN_MS = 500,               /* of one whose cleaning was cut short */
     IO_BUFFER_MIN_BYTES = 4096,
     PACE_TURN_US = 300 * 1000,  /* I/O of so long may go ahead of its time */
     PACE_LOOK_US = 1000 * 1000, /* who waits for the pace looks so often whether it should go on at all */
@@ -94,9 +95,10 @@ static bool is_free(const struct cleaner *cl, const struct partition *p)
 static void set_aside(struct cleaner *cl, struct partition *p, enum err e)
 {
     pthread_mutex_lock(&cl->lock);
-    int64_t wait_ms = RETRY_FIRST_MS;
-    for (int i = 0; i < p->cleaning.failures && wait_ms < RETRY_LAST_MS; i++) wait_ms *= 2;
-    wait_ms = MIN(wait_ms, RETRY_LAST_MS);
+    int64_t wait_ms = RETRY_FIRST_MS, most_ms = RETRY_LAST_MS;
+    if (e == ERR_FULL || e == ERR_TOO_MANY) most_ms = RETRY_PASSING_MS;
+    for (int i = 0; i < p->cleaning.failures && wait_ms < most_ms; i++) wait_ms *= 2;
+    wait_ms = MIN(wait_ms, most_ms);
     p->cleaning.failures++;
     p->cleaning.retry_us = clock_mono_us(cl->r->opt.clock) + wait_ms * 1000;
     pthread_mutex_unlock(&cl->lock);

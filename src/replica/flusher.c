@@ -20,6 +20,7 @@ struct flusher_job {
 struct flusher {
     struct workers *workers;
     unsigned jobs_max;
+    size_t logs_max;
     pthread_mutex_t lock; /* guards what follows; nothing else is taken while it is held */
     struct partition *first, **end;
     size_t queued;
@@ -33,7 +34,7 @@ struct flusher {
 static size_t take_some(struct flusher *fl, struct partition *out[LOGS_A_ROUND_MAX])
 {
     size_t count = 0, share = (fl->queued + fl->jobs_max - 1) / fl->jobs_max;
-    while (fl->first && count < MIN(share, (size_t)LOGS_A_ROUND_MAX)) {
+    while (fl->first && count < MIN(share, fl->logs_max)) {
         struct partition *p = fl->first;
         fl->first = p->flush_next;
         if (!fl->first) fl->end = &fl->first;
@@ -102,12 +103,13 @@ void flusher_add(struct flusher *fl, struct partition *p)
 
 /* ---- Life */
 
-struct flusher *flusher_new(struct workers *workers, unsigned jobs_max)
+struct flusher *flusher_new(struct workers *workers, unsigned jobs_max, size_t logs_max)
 {
-    ASSERT(jobs_max > 0);
+    ASSERT(jobs_max > 0 && logs_max > 0);
     struct flusher *fl = mem_zalloc(1, sizeof *fl + jobs_max * sizeof fl->jobs[0]);
     fl->workers = workers;
     fl->jobs_max = jobs_max;
+    fl->logs_max = MIN(logs_max, (size_t)LOGS_A_ROUND_MAX);
     fl->end = &fl->first;
     pthread_mutex_init(&fl->lock, NULL);
     for (unsigned i = 0; i < jobs_max; i++) {

@@ -12,8 +12,9 @@
 
 struct flusher;
 
-/* At most `jobs_max` (> 0) jobs at a time, on `workers`, which are lent. */
-struct flusher *flusher_new(struct workers *workers, unsigned jobs_max);
+/* At most `jobs_max` (> 0) jobs at a time, on `workers`, which are lent, each with at most `logs_max` (> 0) logs in
+ * hand: a log's first flush opens a few more files. */
+struct flusher *flusher_new(struct workers *workers, unsigned jobs_max, size_t logs_max);
 /* After the workers have ended.  Drops what is still queued. */
 void flusher_free(struct flusher *fl);
 

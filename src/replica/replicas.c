@@ -125,7 +125,8 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     replicas_files_init(r);
     replicas_retention_init(r);
     r->services.workers = opt->workers;
-    r->services.flusher = flusher_new(opt->workers, MAX(opt->flush_jobs_max, 1U));
+    unsigned jobs_max = MAX(opt->flush_jobs_max, 1U);
+    r->services.flusher = flusher_new(opt->workers, jobs_max, MAX(r->flush_logs_max / jobs_max, 1U));
     r->by_name = table_new(&(struct table_ops){name_key, retire, r});
     r->by_id = table_new(&(struct table_ops){id_key, retire, r});
     r->found = replicas_unclaimed_new();

@@ -57,7 +57,7 @@ struct replicas_options {
     struct loop *home;
     struct grace *grace;
     struct workers *workers;
-    size_t open_files_max;   /* past this, files of logs are closed that are not being used; 0: no limit */
+    size_t open_files_max;   /* of logs' segments; a third as many must be left for the rest.  0: no limit */
     unsigned flush_jobs_max; /* of the workers may be busy flushing; 0 is 1 */
     const char *const *dirs; /* log.dirs */
     size_t dir_count;

@@ -14,6 +14,7 @@ enum {
     KEEP_NUMERATOR = 3, /* so much of what is open stays open, so that the next turn is some time off */
     KEEP_DENOMINATOR = 4,
     LOGS_A_FLUSH = 32,
+    FILES_A_FLUSH = 2, /* that a log's first flush opens beside the segment's */
 };
 
 struct sweep {
@@ -62,7 +63,7 @@ static void close_active(struct sweep *s, uint32_t turn)
         struct partition *p = sweep_next(s);
         if (!atomic_load(&p->online) || !plog_is_unused(p->pl, turn)) continue;
         some[count++] = p;
-        if (count < LOGS_A_FLUSH) continue;
+        if (count < MIN(s->r->flush_logs_max, (size_t)LOGS_A_FLUSH)) continue;
         close_some_active(some, count, turn);
         count = 0;
     }
@@ -87,11 +88,9 @@ static void sweep_files(struct replicas *r)
     LOG_DEBUG("files_closed", "before=%zu after=%zu wanted=%zu", open, fs_open_count(r->opt.fs), s.target);
 }
 
-/* Somebody who was faster may have made room for both. */
-static void make_room(void *arg)
+static void make_room(void *arg, uint32_t turn)
 {
     struct replicas *r = arg;
-    uint32_t turn = atomic_load(&r->files.turn);
     pthread_mutex_lock(&r->files_lock);
     if (turn == atomic_load(&r->files.turn)) sweep_files(r);
     pthread_mutex_unlock(&r->files_lock);
@@ -133,4 +132,6 @@ void replicas_files_init(struct replicas *r)
         .make_room = make_room,
     };
     atomic_init(&r->files.turn, 1); /* 0: not used yet */
+    /* Those who flush for appends, and who makes room, take a twelfth each of what logs may have, from what is left. */
+    r->flush_logs_max = MAX(r->files.max / 12 / FILES_A_FLUSH, (size_t)1);
 }

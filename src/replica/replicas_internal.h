@@ -128,6 +128,7 @@ struct replicas {
     struct partition_services services;
     struct plog_files files;    /* replicas_files.c */
     pthread_mutex_t files_lock; /* one makes room at a time; the logs' locks come after it */
+    size_t flush_logs_max;      /* logs that may be flushed at once, for the files that it opens */
     _Atomic bool room_wanted;
     struct job room_job;
     size_t room_at;                /* in the list of all, where the last one stopped */

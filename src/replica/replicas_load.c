@@ -48,30 +48,41 @@ static void load_dir_entry(void *arg, const char *name, bool is_dir)
     partition_unref(p); /* the opening's reference stays */
 }
 
-/* The first look-up sorts; those of the workers then only read. */
-static enum err load_checkpoint(struct replicas *r, const struct log_dir *d, const char *name, struct checkpoint *cp,
+/* A file whose content is damaged counts as empty, as in Kafka; `cost` says what that means.  The first look-up sorts;
+ * those of the workers then only read. */
+static enum err load_checkpoint(const struct log_dir *d, const char *name, const char *cost, struct checkpoint *cp,
                                 struct fault *f)
 {
     char *file = mem_printf("%s/%s", d->path, name);
-    enum err e = checkpoint_read(cp, r->opt.fs, file, f);
+    enum err e = checkpoint_read(cp, d->r->opt.fs, file, f);
     mem_free(file);
+    if (e == ERR_CORRUPT || e == ERR_VERSION || e == ERR_TOO_BIG) {
+        LOG_WARN("checkpoint_lost", "reason=\"%s\" notice=\"%s\"", f->text, cost);
+        *f = (struct fault){.code = OK};
+        checkpoint_fini(cp);
+        checkpoint_init(cp);
+        e = OK;
+    }
     checkpoint_get(cp, STR_EMPTY, 0, 0);
     return e;
 }
 
-/* Without it logs are cleaned from their start again, which costs time and nothing else. */
-static void load_cleaned(struct log_dir *d)
+static enum err load_checkpoints(struct log_dir *d, struct fault *f)
 {
-    struct fault f = {0};
-    char *file = mem_printf("%s/" CHECKPOINT_CLEANER, d->path);
-    enum err e = checkpoint_read(&d->cleaned, d->r->opt.fs, file, &f);
-    mem_free(file);
-    if (e) {
-        LOG_WARN("cleaner_checkpoint_unreadable", "reason=\"%s\"", f.text);
-        checkpoint_fini(&d->cleaned);
-        checkpoint_init(&d->cleaned);
-    }
-    checkpoint_get(&d->cleaned, STR_EMPTY, 0, 0);
+    const struct {
+        const char *name, *cost;
+        struct checkpoint *cp;
+    } rows[] = {
+        {CHECKPOINT_RECOVERY_POINT, "after a crash all of each log is read again", &d->recovery_points},
+        {CHECKPOINT_LOG_START, "records below a log's start can be read again as far as their segments are there",
+         &d->log_starts},
+        {CHECKPOINT_REPLICATION, "high watermarks begin at the logs' ends", &d->watermarks},
+        {CHECKPOINT_CLEANER, "logs are compacted from their starts again", &d->cleaned},
+    };
+    enum err e = OK;
+    for (size_t i = 0; i < ARRAY_COUNT(rows) && !e; i++)
+        e = load_checkpoint(d, rows[i].name, rows[i].cost, rows[i].cp, f);
+    return e;
 }
 
 static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *f)
@@ -85,11 +96,8 @@ static enum err load_list_dir(struct load *ld, struct log_dir *d, struct fault *
     if (e && e != ERR_NOT_FOUND)
         return fault_set(f, e, "%s/" CLEAN_SHUTDOWN " cannot be read: %s.", d->path, err_text(e));
     d->clean = e == OK;
-    e = load_checkpoint(ld->r, d, CHECKPOINT_RECOVERY_POINT, &d->recovery_points, f);
-    if (!e) e = load_checkpoint(ld->r, d, CHECKPOINT_LOG_START, &d->log_starts, f);
-    if (!e) e = load_checkpoint(ld->r, d, CHECKPOINT_REPLICATION, &d->watermarks, f);
+    e = load_checkpoints(d, f);
     if (e) return e;
-    load_cleaned(d);
     size_t from = ld->count;
     e = fs_list(fs, d->path, load_dir_entry, ld);
     if (!d->clean)

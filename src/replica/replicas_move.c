@@ -560,7 +560,5 @@ void replicas_moves_close(struct replicas *r, bool clean)
         move_free(m);
     }
     while ((n = list_first(&r->found_moves))) found_move_free(CONTAINER_OF(n, struct found_move, node));
-    struct preferred *pf, *next;
-    HASH_ITER(hh, r->preferred, pf, next)
-    preferred_remove(r, pf);
+    while (r->preferred) preferred_remove(r, r->preferred);
 }

@@ -186,7 +186,7 @@ enum err move_open_found(struct move *m)
     if (e) return e;
     atomic_store(&m->end, plog_end(m->future));
     atomic_store(&m->size, plog_size(m->future));
-    return e;
+    return OK;
 }
 
 /* ---- Copying */
@@ -210,8 +210,8 @@ static void waited_done(struct append *a)
 
 static enum kerr append_waited(struct plog *pl, uint8_t *data, size_t size, int64_t now_ms)
 {
-    struct waited w = {.a = {.data = data, .size = size, .origin = APPEND_REPLICA, .now_ms = now_ms}};
-    w.a.done = waited_done;
+    struct waited w = {.a = {.size = size, .origin = APPEND_REPLICA, .now_ms = now_ms, .done = waited_done}};
+    w.a.data = data;
     ASSERT(pthread_mutex_init(&w.lock, NULL) == 0 && pthread_cond_init(&w.cond, NULL) == 0);
     plog_append(pl, &w.a);
     pthread_mutex_lock(&w.lock);

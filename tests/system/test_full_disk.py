@@ -14,7 +14,6 @@ from writers import Writer, acknowledged, finish
 
 pytestmark = pytest.mark.barnabas_only
 
-KAFKA_STORAGE_ERROR = 56
 PARTITIONS = 3
 WRITERS = 3
 SEED = int(os.environ.get("BARNABAS_SEED", str(random.randrange(1 << 30))))
@@ -90,7 +89,7 @@ def make_room(way, broker, conn, topic, other):
 def check_while_full(conn, topic):
     """What goes on while the disk is full."""
     wait_until(
-        lambda: conn.produce(topic, 0, build([Record(value=BYTES)])).ErrorCode == KAFKA_STORAGE_ERROR,
+        lambda: conn.produce(topic, 0, build([Record(value=BYTES)])).ErrorCode == Kerr.KAFKA_STORAGE_ERROR,
         60,
         "produce is refused",
     )
@@ -171,7 +170,7 @@ def test_the_clients_are_told_why(disk_broker, topic_name):
 
         def told():
             row = c.produce(topic_name, 0, build([Record(value=BYTES)]))
-            return row.ErrorCode == KAFKA_STORAGE_ERROR and row.ErrorMessage
+            return row.ErrorCode == Kerr.KAFKA_STORAGE_ERROR and row.ErrorMessage
 
         assert "full" in wait_until(told, 60, "an error with its reason")
         ballast.unlink()
@@ -191,7 +190,7 @@ def test_inodes_can_run_out_too(fresh_broker, tmp_path, topic_name):
             for i in range(os.statvfs(disk.path).f_favail - 50):
                 (crowd / str(i)).touch()
             wait_until(
-                lambda: c.produce(topic_name, 0, build([Record(value=b"v")])).ErrorCode == KAFKA_STORAGE_ERROR,
+                lambda: c.produce(topic_name, 0, build([Record(value=b"v")])).ErrorCode == Kerr.KAFKA_STORAGE_ERROR,
                 60,
                 "produce is refused",
             )

@@ -12,8 +12,6 @@ from rawkafka import Closed, Kerr
 pytestmark = pytest.mark.barnabas_only
 
 PARTITIONS = 6
-KAFKA_STORAGE_ERROR = 56
-LEADER_NOT_AVAILABLE = 5
 
 
 @pytest.fixture
@@ -72,23 +70,23 @@ def fails_alone(broker, dirs, disk, topic):
         fill(c, topic, where)
         disk.fail()
         row = c.produce(topic, lost[0], build([Record(b"k", b"lost")]))
-        assert row.ErrorCode == KAFKA_STORAGE_ERROR
+        assert row.ErrorCode == Kerr.KAFKA_STORAGE_ERROR
 
         def none_leads():
             rows = partition_rows(c, topic)
-            return all(rows[p].LeaderId == -1 and rows[p].ErrorCode == LEADER_NOT_AVAILABLE for p in lost)
+            return all(rows[p].LeaderId == -1 and rows[p].ErrorCode == Kerr.LEADER_NOT_AVAILABLE for p in lost)
 
         wait_until(none_leads, 30, "the controller has moved the leaders away")
         rows = partition_rows(c, topic)
         for p in lost:
             assert list(rows[p].OfflineReplicas) == list(rows[p].ReplicaNodes)
-            assert c.produce(topic, p, build([Record(b"k", b"lost")])).ErrorCode == KAFKA_STORAGE_ERROR
-            assert c.fetch(topic, p, 0).ErrorCode == KAFKA_STORAGE_ERROR
+            assert c.produce(topic, p, build([Record(b"k", b"lost")])).ErrorCode == Kerr.KAFKA_STORAGE_ERROR
+            assert c.fetch(topic, p, 0).ErrorCode == Kerr.KAFKA_STORAGE_ERROR
         for p in alive:
             assert rows[p].ErrorCode == 0 and list(rows[p].OfflineReplicas) == []
             assert c.produce(topic, p, build([Record(b"k", b"more")])).ErrorCode == 0
             assert len(c.read_all(topic, p)) == 2
-        assert described(c)[str(dirs[1])].ErrorCode == KAFKA_STORAGE_ERROR
+        assert described(c)[str(dirs[1])].ErrorCode == Kerr.KAFKA_STORAGE_ERROR
         assert described(c)[str(dirs[0])].ErrorCode == 0
     return alive
 
@@ -135,8 +133,8 @@ def test_a_directory_that_is_bad_at_start_is_left_out(three_dirs, disk, topic_na
         for p in where:
             assert (rows[p].LeaderId < 0) == (where[p] == 1)
             error = c.produce(topic_name, p, build([Record(b"k", b"v")])).ErrorCode
-            assert error == (KAFKA_STORAGE_ERROR if where[p] == 1 else 0)
-        assert described(c)[str(dirs[1])].ErrorCode == KAFKA_STORAGE_ERROR
+            assert error == (Kerr.KAFKA_STORAGE_ERROR if where[p] == 1 else 0)
+        assert described(c)[str(dirs[1])].ErrorCode == Kerr.KAFKA_STORAGE_ERROR
     assert placed([dirs[0], dirs[2]], topic_name).keys() == {p for p in where if where[p] != 1}, "made anew elsewhere"
     broker.stop()
     disk.repair()
@@ -196,8 +194,8 @@ def test_a_log_that_cannot_be_made_has_no_leader_until_it_can(fresh_broker, topi
             lambda: [p.LeaderId for p in partition_rows(c, topic_name).values()].count(-1) == 1, 30, "one has no leader"
         )
         rows = partition_rows(c, topic_name)
-        assert rows[1].ErrorCode == LEADER_NOT_AVAILABLE and list(rows[1].OfflineReplicas) == [0]
-        assert c.produce(topic_name, 1, build([Record(b"k", b"v")])).ErrorCode == KAFKA_STORAGE_ERROR
+        assert rows[1].ErrorCode == Kerr.LEADER_NOT_AVAILABLE and list(rows[1].OfflineReplicas) == [0]
+        assert c.produce(topic_name, 1, build([Record(b"k", b"v")])).ErrorCode == Kerr.KAFKA_STORAGE_ERROR
         fill(c, topic_name, [0, 2])
         broken.unlink()
         c.await_topic(topic_name, 3)

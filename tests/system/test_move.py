@@ -13,7 +13,6 @@ from writers import Writer, acknowledged, finish
 
 pytestmark = pytest.mark.barnabas_only
 
-LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, REPLICA_NOT_AVAILABLE = 57, 56, 9
 MEGABYTE = 1 << 20
 SEED = int(os.environ.get("BARNABAS_SEED", str(random.randrange(1 << 30))))
 BYTES = random.Random(SEED).randbytes(64 * 1024)
@@ -377,7 +376,7 @@ def test_errors_are_kafkas(make_broker, dirs, topic_name):
     broker = make_broker().start()
     with broker.connect() as c:
         c.new_topic(topic_name)
-        assert alter(c, topic_name, 0, "/nowhere") == LOG_DIR_NOT_FOUND
+        assert alter(c, topic_name, 0, "/nowhere") == Kerr.LOG_DIR_NOT_FOUND
         assert alter(c, topic_name, 5, dirs[0]) == Kerr.UNKNOWN_TOPIC_OR_PARTITION
         assert alter(c, "absent", 0, dirs[0]) == Kerr.UNKNOWN_TOPIC_OR_PARTITION
         assert alter(c, topic_name, 0, place_of(dirs, topic_name)) == Kerr.NONE
@@ -429,5 +428,5 @@ def test_a_move_from_or_to_a_failing_disk_ends_and_the_rest_lives(fresh_broker, 
             wait_until(lambda: "move_cancelled" in broker.output(), 60, "the move ends")
             assert c.produce(topic_name, 0, build([Record(b"k", b"v")])).ErrorCode == 0
             assert len(contents(c, topic_name)[1]) == 6 * 15 + 1
-            assert alter(c, topic_name, 0, dirs[1]) == KAFKA_STORAGE_ERROR
+            assert alter(c, topic_name, 0, dirs[1]) == Kerr.KAFKA_STORAGE_ERROR
         broker.stop()

@@ -268,6 +268,27 @@ class TestDamage:
         store.write_bytes(good)
         still_good(stopped)
 
+    @pytest.mark.parametrize("end", ["stop", "kill"])
+    @pytest.mark.parametrize("content", [b"0\n5\nkept 0 9", b"1\n1\nkept 0 4\n", bytes(range(256))])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "recovery-point-offset-checkpoint",
+            "log-start-offset-checkpoint",
+            "replication-offset-checkpoint",
+            "cleaner-offset-checkpoint",
+        ],
+    )
+    def test_a_damaged_checkpoint_file_counts_as_empty_and_is_made_anew(self, stopped, name, content, end):
+        stopped.start()
+        getattr(stopped, end)()
+        (stopped.log_dir / name).write_bytes(content)
+        still_good(stopped)
+        assert name in stopped.output() and "checkpoint_lost" in stopped.output()
+        seen = len(stopped.output())
+        still_good(stopped)
+        assert "checkpoint_lost" not in stopped.output()[seen:]
+
     @pytest.mark.parametrize("line", ["broker.id=77", "cluster.id=AAAAAAAAAAAAAAAAAAAAAA", "version=9"])
     def test_meta_properties_of_another_broker_or_cluster(self, fails, stopped, line):
         meta = stopped.log_dir / "meta.properties"

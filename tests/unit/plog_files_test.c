@@ -12,8 +12,9 @@ static void wants_room(void *arg)
     (void)arg;
 }
 
-static void make_room(void *arg)
+static void make_room(void *arg, uint32_t turn)
 {
+    (void)turn;
     struct limited *l = arg;
     l->room_made++;
 }
@@ -220,6 +221,25 @@ static void when_no_room_can_be_made_the_append_fails_and_the_log_does_not(void 
     world_fini(&l.w);
 }
 
+/* What is left is for the flushes without which nothing could be closed. */
+static void no_segment_is_opened_past_the_limit(void **state)
+{
+    (void)state;
+    struct limited l;
+    struct waiting wa;
+    start(&l, 2);
+    l.files.max = open_files() + 3;
+    append_waiting(&l, &wa, 0);
+    assert_int_equal(wa.done, 0);
+    assert_int_equal(open_files(), l.files.max - 3);
+    l.files.max++;
+    assert_int_equal(plog_work(l.w.pl), OK);
+    assert_int_equal(wa.done, 1);
+    assert_int_equal(wa.a.kerr, KERR_NONE);
+    writer_fini(&wa.bytes);
+    world_fini(&l.w);
+}
+
 static void a_retired_log_leaves_no_append_waiting(void **state)
 {
     (void)state;
@@ -262,6 +282,7 @@ int main(void)
         cmocka_unit_test(a_closed_transaction_index_is_found_again),
         cmocka_unit_test(an_append_without_a_descriptor_waits_for_a_worker_with_all_behind_it),
         cmocka_unit_test(when_no_room_can_be_made_the_append_fails_and_the_log_does_not),
+        cmocka_unit_test(no_segment_is_opened_past_the_limit),
         cmocka_unit_test(a_retired_log_leaves_no_append_waiting),
         cmocka_unit_test(a_read_without_a_descriptor_makes_room_itself),
     };

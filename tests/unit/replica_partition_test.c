@@ -163,7 +163,7 @@ static void many_logs_get_to_the_disk_by_a_few_jobs(void **state)
     (void)state;
     struct workers *workers;
     assert_int_equal(workers_new(&workers, "test", 3, NULL), OK);
-    struct partition_services services = {.workers = workers, .flusher = flusher_new(workers, 2)};
+    struct partition_services services = {.workers = workers, .flusher = flusher_new(workers, 2, 8)};
     struct replica *reps = mem_zalloc(LOGS, sizeof *reps);
     for (int i = 0; i < LOGS; i++) start(&reps[i], &services, true);
     for (int n = 0; n < ROUNDS; n++)
