@@ -24,7 +24,7 @@ BUSY_UPKEEP = {
     "log.flush.start.offset.checkpoint.interval.ms": "100",
 }
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
-SHORT = {"cleanup.policy": "delete", "segment.bytes": "20000", "retention.bytes": "100000"}
+SHORT = {"cleanup.policy": "delete", "segment.bytes": "10000", "retention.bytes": "30000"}
 
 
 def key_of(number, i):
