@@ -266,6 +266,15 @@ bool plog_flush_due(const struct plog *pl, int64_t now_ms)
     return now_ms - atomic_load_explicit(&pl->last_flush_ms, memory_order_relaxed) >= flush_ms;
 }
 
+size_t plog_unflushed_segments(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    size_t count = 0;
+    while (count + 1 < pl->segment_count && pl->segments[pl->segment_count - 2 - count]->unsynced) count++;
+    pthread_mutex_unlock(&pl->lock);
+    return count;
+}
+
 void plog_request_flush(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
