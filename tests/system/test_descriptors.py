@@ -104,6 +104,19 @@ def test_connections_that_take_all_descriptors_fail_no_log(narrow_broker, topic_
     broker.stop()
 
 
+def test_logs_that_a_crash_left_are_shut_down_cleanly_with_few_descriptors(narrow_broker, topic_name):
+    broker = narrow_broker().start()
+    with Connection(broker.address, timeout=120) as c:
+        c.new_topic(topic_name, PARTITIONS)
+        assert {row.ErrorCode for row in produce_everywhere(c, topic_name, b"value")} == {Kerr.NONE}
+    broker.kill()
+    broker.start()
+    with Connection(broker.address, timeout=120) as c:
+        c.await_topic(topic_name, PARTITIONS)
+    broker.stop()
+    assert "unclean" not in broker.output() and "flush_failed" not in broker.output()
+
+
 def test_a_log_of_many_segments_moves_with_few_descriptors(narrow_broker, tmp_path, topic_name):
     dirs = [tmp_path / "a", tmp_path / "b"]
     broker = narrow_broker({"log.dirs": ",".join(map(str, dirs))}).start()
