@@ -230,7 +230,7 @@ static void a_move_that_takes_over_while_another_directory_is_asked_for_is_follo
     const char *first = other == DIRS[0] ? DIRS[1] : DIRS[0];
     struct world w;
     assert_int_equal(world_start(&w, sim), OK);
-    apply(&w, false);
+    apply(&w, 1, false);
     replicas_start_upkeep(w.r);
     turns(&w, 2);
     assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(other)), KERR_NONE);
@@ -238,17 +238,17 @@ static void a_move_that_takes_over_while_another_directory_is_asked_for_is_follo
     assert_true(is_there(&w, other));
     assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(first)), KERR_NONE);
     for (int i = 0; i < STEPS_MAX && (is_moving(&w) || i < 3); i++) turns(&w, 1);
-    assert_string_equal(partition_dir_path(partition_here(&w)), first);
+    assert_string_equal(partition_dir_path(partition_at(&w, 0)), first);
     assert_true(is_there(&w, first) && !is_there(&w, other));
-    check_content(partition_here(&w), RECORDS_FLUSHED, 0);
+    check_content(partition_at(&w, 0), RECORDS_FLUSHED, 0);
 
     /* Asked for once more, the first one is wanted again. */
     assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(other)), KERR_NONE);
     assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(first)), KERR_NONE);
     assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(other)), KERR_NONE);
     for (int i = 0; i < STEPS_MAX && (is_moving(&w) || i < 3); i++) turns(&w, 1);
-    assert_string_equal(partition_dir_path(partition_here(&w)), other);
-    check_content(partition_here(&w), RECORDS_FLUSHED, 0);
+    assert_string_equal(partition_dir_path(partition_at(&w, 0)), other);
+    check_content(partition_at(&w, 0), RECORDS_FLUSHED, 0);
     world_end(&w, true);
     fs_sim_free(sim);
 }
