@@ -223,6 +223,25 @@ static void two_logs_are_begun_before_either_is_finished(void **state)
     world_fini(&two);
 }
 
+/* Who has begun several would wait for who has begun the same ones in another order. */
+static void a_log_that_is_being_flushed_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct world w;
+    start(&w, true, -1);
+    append_one(&w);
+    struct plog_flush *first = plog_flush_begin(w.pl, true);
+    assert_non_null(first);
+    assert_null(plog_flush_begin(w.pl, true));
+    assert_null(plog_work_begin(w.pl, true));
+    assert_int_equal(plog_flush_finish(first), OK);
+    struct plog_flush *work = plog_work_begin(w.pl, true);
+    assert_non_null(work);
+    assert_null(plog_work_begin(w.pl, true));
+    assert_int_equal(plog_flush_finish(work), OK);
+    world_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +255,7 @@ int main(void)
         cmocka_unit_test(a_switch_to_group_mode_flushes_what_is_there),
         cmocka_unit_test(what_recovery_finds_is_synced_before_it_is_promised),
         cmocka_unit_test(two_logs_are_begun_before_either_is_finished),
+        cmocka_unit_test(a_log_that_is_being_flushed_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,6 +220,39 @@ static void no_failing_call_of_a_move_loses_what_was_flushed(void **state)
     fs_sim_free(base);
 }
 
+/* With workers that run at once, a small log's move has taken over when replicas_move() returns, but the home loop does
+ * not know it yet. */
+static void a_move_that_takes_over_while_another_directory_is_asked_for_is_followed_by_one_there(void **state)
+{
+    (void)state;
+    const char *other;
+    struct fs_sim *sim = make_base(&other, true);
+    const char *first = other == DIRS[0] ? DIRS[1] : DIRS[0];
+    struct world w;
+    assert_int_equal(world_start(&w, sim), OK);
+    apply(&w, 1, false);
+    replicas_start_upkeep(w.r);
+    turns(&w, 2);
+    assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(other)), KERR_NONE);
+    assert_true(is_moving(&w));
+    assert_true(is_there(&w, other));
+    assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(first)), KERR_NONE);
+    for (int i = 0; i < STEPS_MAX && (is_moving(&w) || i < 3); i++) turns(&w, 1);
+    assert_string_equal(partition_dir_path(partition_at(&w, 0)), first);
+    assert_true(is_there(&w, first) && !is_there(&w, other));
+    check_content(partition_at(&w, 0), RECORDS_FLUSHED, 0);
+
+    /* Asked for once more, the first one is wanted again. */
+    assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(other)), KERR_NONE);
+    assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(first)), KERR_NONE);
+    assert_int_equal(replicas_move(w.r, STR("t"), 0, str_of(other)), KERR_NONE);
+    for (int i = 0; i < STEPS_MAX && (is_moving(&w) || i < 3); i++) turns(&w, 1);
+    assert_string_equal(partition_dir_path(partition_at(&w, 0)), other);
+    check_content(partition_at(&w, 0), RECORDS_FLUSHED, 0);
+    world_end(&w, true);
+    fs_sim_free(sim);
+}
+
 int main(void)
 {
     /* Thousands of failures are told of. */
@@ -228,6 +261,7 @@ int main(void)
         cmocka_unit_test(no_crash_of_a_move_loses_what_was_flushed),
         cmocka_unit_test(nor_on_a_file_system_that_reorders_names),
         cmocka_unit_test(a_move_that_finds_no_room_is_tried_again),
+        cmocka_unit_test(a_move_that_takes_over_while_another_directory_is_asked_for_is_followed_by_one_there),
         cmocka_unit_test(no_failing_call_of_a_move_loses_what_was_flushed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
