@@ -497,7 +497,7 @@ static enum err open_node(struct fs_sim *s, const char *path, unsigned flags, st
     if (e) return e;
     if (at.node && (flags & FS_CREATE) && (flags & FS_EXCLUSIVE)) return ERR_EXISTS;
     if (!at.node && !(flags & FS_CREATE)) return ERR_NOT_FOUND;
-    if (at.node && at.node->is_dir && (flags & (FS_WRITE | FS_CREATE))) return ERR_IO;
+    if (at.node && at.node->is_dir && (flags & (FS_WRITE | FS_CREATE))) return ERR_NOT_FILE;
     if (!at.node) {
         spend(s);
         at.node = sim_node_new(s, false);
@@ -586,7 +586,7 @@ static enum err rename_check(const struct place *from, const struct place *to)
     if (from->node->is_dir && is_below(from->node, to->dir)) return ERR_INVALID;
     if (!to->node) return OK;
     if (to->node->is_dir && is_below(to->node, from->dir)) return ERR_NOT_EMPTY;
-    if (to->node->is_dir != from->node->is_dir) return to->node->is_dir ? ERR_IO : ERR_NOT_FOUND;
+    if (to->node->is_dir != from->node->is_dir) return to->node->is_dir ? ERR_NOT_FILE : ERR_NOT_FOUND;
     return to->node->is_dir && to->node->entries.count > 0 ? ERR_NOT_EMPTY : OK;
 }
 
@@ -616,7 +616,7 @@ static enum err sim_unlink(struct fs *fs, const char *path)
     struct place at;
     enum err e = enter(s, FS_SIM_UNLINK, path);
     if (!e) e = path_find_there(s, path, &at);
-    if (!e && at.node->is_dir) e = ERR_IO;
+    if (!e && at.node->is_dir) e = ERR_NOT_FILE;
     if (e) return e;
     spend(s);
     unlink_node(s, &at);
