@@ -247,7 +247,8 @@ MUST_USE enum err plog_work(struct plog *pl);
 /* plog_work() and plog_flush() in two halves, for who serves several logs: the first starts write-back (if there are
  * `others`, else the second does both), the second waits for it.  With several logs begun, one commit of the file
  * system's journal serves them all.  Every begin is finished by the same thread, which flushes no log that it has begun
- * already. */
+ * already.  Several are begun in the order of their addresses: a log has one round at a time, and two threads that
+ * begin the same logs would else wait for each other for ever. */
 struct plog_flush;
 MUST_USE struct plog_flush *plog_work_begin(struct plog *pl, bool others);
 MUST_USE struct plog_flush *plog_flush_begin(struct plog *pl, bool others);

@@ -47,10 +47,11 @@ static size_t take_some(struct flusher *fl, struct partition *out[LOGS_A_ROUND_M
 
 /* ---- On a worker */
 
-static void flush_all(struct partition *const *parts, size_t count)
+static void flush_all(struct partition **parts, size_t count)
 {
     struct plog_flush *rounds[LOGS_A_ROUND_MAX];
     for (size_t i = 0; i < count; i++) plog_resume(parts[i]->pl);
+    partition_sort_for_flush(parts, count); /* who makes room may be flushing some of them too */
     for (size_t i = 0; i < count; i++) rounds[i] = plog_work_begin(parts[i]->pl, count > 1);
     for (size_t i = 0; i < count; i++) {
         enum err e = plog_flush_finish(rounds[i]);

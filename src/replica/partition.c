@@ -8,6 +8,8 @@
  * and give its offset to another. */
 #include "replica/partition.h"
 
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "replica/flusher.h"
 
@@ -156,6 +158,17 @@ void partition_give_log(struct partition *p, struct plog *pl)
     atomic_store(&p->high_watermark, plog_end(pl));
     atomic_store(&p->opened, true);
     atomic_store(&p->online, true);
+}
+
+static int compare_logs(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)(*(struct partition *const *)a)->pl, y = (uintptr_t)(*(struct partition *const *)b)->pl;
+    return (x > y) - (x < y);
+}
+
+void partition_sort_for_flush(struct partition **list, size_t count)
+{
+    if (count > 1) qsort(list, count, sizeof(struct partition *), compare_logs);
 }
 
 void partition_reconfigure(struct partition *p, const struct plog_config *config)

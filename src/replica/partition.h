@@ -87,6 +87,9 @@ void partition_unref(struct partition *p);
 struct plog_events partition_events(struct partition *p);
 void partition_give_log(struct partition *p, struct plog *pl);
 
+/* Into the order in which the logs of several, all open, are to be flushed at once (plog_flush_begin).  Any thread. */
+void partition_sort_for_flush(struct partition **list, size_t count);
+
 /* The topic's configuration for the log has changed. */
 void partition_reconfigure(struct partition *p, const struct plog_config *config);
 /* The disk with its log is as good as full: clients may not write to it.  Any thread, cheap.  In replicas_space.c, as:

@@ -41,9 +41,10 @@ static void close_old(struct sweep *s, uint32_t turn)
     }
 }
 
-static void close_some_active(struct partition *const *some, size_t count, uint32_t turn)
+static void close_some_active(struct partition **some, size_t count, uint32_t turn)
 {
     struct plog_flush *rounds[LOGS_A_FLUSH];
+    partition_sort_for_flush(some, count);
     for (size_t i = 0; i < count; i++) rounds[i] = plog_flush_begin(some[i]->pl, count > 1);
     for (size_t i = 0; i < count; i++) {
         enum err e = plog_flush_finish(rounds[i]);
