@@ -23,14 +23,28 @@ static bool ends_with(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
+/* Of a partition that was deleted: what else has such a name was not put there by a broker, and is not ours to remove.
+ */
+static void load_doomed(struct load *ld, const char *name)
+{
+    char *topic;
+    int32_t index;
+    char *path = mem_printf("%s/%s", ld->dir->path, name);
+    if (replicas_parse_marked_name(name, &topic, &index)) {
+        mem_free(topic);
+        replicas_doom(ld->r, path, 0);
+    } else {
+        LOG_WARN("directory_ignored", "dir=\"%s\" reason=\"not the name of a deleted partition\"", path);
+    }
+    mem_free(path);
+}
+
 static void load_dir_entry(void *arg, const char *name, bool is_dir)
 {
     struct load *ld = arg;
     if (!is_dir) return;
     if (ends_with(name, "-delete")) {
-        char *path = mem_printf("%s/%s", ld->dir->path, name);
-        replicas_doom(ld->r, path, 0);
-        mem_free(path);
+        load_doomed(ld, name);
         return;
     }
     char *topic;
