@@ -69,7 +69,8 @@ struct opening {
         int32_t leader_epoch, isr_count, topic_partitions;
         struct uuid topic_id;
     } role;
-    struct move *move; /* to another directory, that a stop has interrupted */
+    int32_t epoch_to_begin; /* the worker's, while the role may become another; -1: none */
+    struct move *move;      /* to another directory, that a stop has interrupted */
     bool move_tried;
     struct stop_job *stopper; /* waits for the end, to delete the partition */
 };

@@ -197,7 +197,7 @@ int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t i
     const struct partition *p = replicas_unclaimed(r, name, index);
     mem_free(name);
     if (!p) return -1;
-    if (p->pl) return plog_last_epoch_begun(p->pl);
+    if (atomic_load(&p->opened)) return plog_last_epoch_begun(p->pl); /* not `pl`: a worker may be about to set it */
     return p->opening ? p->opening->last_epoch : -1;
 }
 
