@@ -299,9 +299,11 @@ static enum err remove_strays(struct plog *pl, const struct listing *ls)
     for (size_t i = 0; i < ls->count; i++) {
         const struct listed *file = &ls->files[i];
         if (file->has & HAS_LOG) continue;
-        enum err e = OK;
-        if (file->has & HAS_SNAPSHOT && file->base_offset == pl->snapshot_offset) continue;
-        e = segment_remove_files(pl->fs, pl->dir, file->base_offset, "");
+        bool keep_snapshot = file->has & HAS_SNAPSHOT && file->base_offset == pl->snapshot_offset;
+        if (keep_snapshot && file->has == HAS_SNAPSHOT) continue;
+        /* A transaction index that stayed would be taken for that of the next segment there. */
+        enum err e = keep_snapshot ? segment_remove_data(pl->fs, pl->dir, file->base_offset, "")
+                                   : segment_remove_files(pl->fs, pl->dir, file->base_offset, "");
         if (e) return e;
     }
     return OK;

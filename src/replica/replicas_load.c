@@ -197,8 +197,8 @@ int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t i
     const struct partition *p = replicas_unclaimed(r, name, index);
     mem_free(name);
     if (!p) return -1;
-    if (atomic_load(&p->opened)) return plog_last_epoch_begun(p->pl); /* not `pl`: a worker may be about to set it */
-    return p->opening ? p->opening->last_epoch : -1;
+    if (p->opening) return p->opening->last_epoch; /* a thread may be giving it its log */
+    return p->pl ? plog_last_epoch_begun(p->pl) : -1;
 }
 
 static void found_free(struct found *fd)
