@@ -17,12 +17,6 @@ struct load {
     size_t count, cap;
 };
 
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 /* Of a partition that was deleted: what else has such a name was not put there by a broker, and is not ours to remove.
  */
 static void load_doomed(struct load *ld, const char *name)
@@ -43,17 +37,17 @@ static void load_dir_entry(void *arg, const char *name, bool is_dir)
 {
     struct load *ld = arg;
     if (!is_dir) return;
-    if (ends_with(name, "-delete")) {
+    if (str_ends_with(str_of(name), "-delete")) {
         load_doomed(ld, name);
         return;
     }
     char *topic;
     int32_t index;
-    if (ends_with(name, "-future")) {
+    if (str_ends_with(str_of(name), "-future")) {
         replicas_move_note(ld->r, ld->dir, name);
         return;
     }
-    if (ends_with(name, "-stray") || !replicas_parse_dir_name(name, &topic, &index)) return;
+    if (str_ends_with(str_of(name), "-stray") || !replicas_parse_dir_name(name, &topic, &index)) return;
     struct partition *p = partition_new(topic, index, ld->dir, &ld->r->services);
     p->found = true;
     mem_free(topic);
