@@ -47,19 +47,13 @@ static const struct {
     {SEGMENT_TXNS, HAS_TXNS}, {SEGMENT_SNAPSHOT, HAS_SNAPSHOT}, {SEGMENT_LOG SEGMENT_SWAP, HAS_SWAP | HAS_SWAP_LOG},
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static unsigned has_of_suffix(const char *suffix)
 {
     for (size_t i = 0; i < ARRAY_COUNT(known_suffixes); i++)
         if (strcmp(suffix, known_suffixes[i].suffix) == 0) return known_suffixes[i].has;
-    if (ends_with(suffix, SEGMENT_DELETED)) return HAS_DELETED;
-    if (ends_with(suffix, SEGMENT_CLEANED)) return HAS_CLEANED;
-    if (ends_with(suffix, SEGMENT_SWAP)) return HAS_SWAP;
+    if (str_ends_with(str_of(suffix), SEGMENT_DELETED)) return HAS_DELETED;
+    if (str_ends_with(str_of(suffix), SEGMENT_CLEANED)) return HAS_CLEANED;
+    if (str_ends_with(str_of(suffix), SEGMENT_SWAP)) return HAS_SWAP;
     return 0;
 }
 

@@ -412,9 +412,7 @@ void replicas_set_move_rate(struct replicas *r, int64_t bytes_per_s)
 void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name)
 {
     struct found_move *fm = mem_zalloc(1, sizeof *fm);
-    const char *dot = strrchr(name, '.');
-    char *head = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
-    if (dot && replicas_parse_dir_name(head, &fm->topic, &fm->index)) {
+    if (replicas_parse_marked_name(name, &fm->topic, &fm->index)) {
         fm->dir = d;
         fm->path = mem_printf("%s/%s", d->path, name);
         list_push_back(&r->found_moves, &fm->node);
@@ -423,7 +421,6 @@ void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name)
         LOG_WARN("directory_ignored", "dir=\"%s/%s\" reason=\"not the name of a future replica\"", d->path, name);
         mem_free(fm);
     }
-    mem_free(head);
 }
 
 static void found_move_free(struct found_move *fm)
