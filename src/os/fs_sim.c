@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/slice.h"
 #include "os/fs_sim_internal.h"
 
 struct sim_file {
@@ -176,17 +177,11 @@ static void node_page_to_disk(struct sim_node *n, size_t page)
 
 /* ---- Power, faults */
 
-static bool path_ends_with(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), m = strlen(suffix);
-    return n >= m && strcmp(path + n - m, suffix) == 0;
-}
-
 static bool fault_strikes(struct fs_sim *s, enum fs_sim_call call, const char *path)
 {
     struct fs_sim_fault *ft = &s->fault;
     if (!(ft->calls & call) || ft->times == 0) return false;
-    if (ft->suffix && !path_ends_with(path, ft->suffix)) return false;
+    if (ft->suffix && !str_ends_with(str_of(path), ft->suffix)) return false;
     if (ft->after > 0) {
         ft->after--;
         return false;

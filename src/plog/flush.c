@@ -48,7 +48,7 @@ struct plog_flush {
     struct segment **segments;  /* references, oldest first */
     size_t count, closed_count; /* the closed ones come first; the active one may follow */
     int64_t end;                /* where the recovery point goes */
-    uint32_t generation, files_made, epochs_written;
+    uint32_t generation, undone, files_made, epochs_written;
     bool closing, epochs, dir, parent;
     struct file **files; /* references on what is to be synced */
     size_t file_count, file_cap;
@@ -106,6 +106,7 @@ static enum err flush_begin(struct plog_flush *fl, enum flush_what what)
     fl->epochs = small_files && pl->epochs_written != pl->epochs_synced;
     fl->epochs_written = pl->epochs_written;
     fl->generation = pl->generation;
+    fl->undone = pl->undone;
     fl->files_made = pl->files_made;
     fl->dir = small_files && (fl->epochs || pl->files_made != pl->files_synced);
     fl->parent = small_files && pl->parent_unsynced;
@@ -186,7 +187,7 @@ static enum err flush_end(const struct plog_flush *fl, struct plog *pl)
     enum err e = exclusive_begin(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
-    bool all = fl->end == plog_end(pl);
+    bool all = fl->end == plog_end(pl) && fl->undone == pl->undone;
     if (fl->generation == pl->generation) {
         for (size_t i = 0; i < fl->count; i++) {
             struct segment *seg = fl->segments[i];
@@ -208,10 +209,10 @@ static enum err flush_end(const struct plog_flush *fl, struct plog *pl)
 
 /* ---- One round */
 
-/* Starts writing out.  `others`: a file is waited for before this one. */
+/* Starts writing out.  `others`: a file is waited for before this one.  With flush_lock, which round_finish() gives up.
+ */
 static struct plog_flush *round_begin(struct plog *pl, enum flush_what what, bool others)
 {
-    pthread_mutex_lock(&pl->flush_lock);
     struct plog_flush *fl = mem_zalloc(1, sizeof *fl);
     fl->pl = pl;
     fl->e = flush_begin(fl, what);
@@ -250,6 +251,7 @@ static enum err round_finish(struct plog_flush *fl)
 
 enum err plog_flush_segments(struct plog *pl, enum flush_what what)
 {
+    pthread_mutex_lock(&pl->flush_lock);
     return round_finish(round_begin(pl, what, false));
 }
 
@@ -265,6 +267,15 @@ bool plog_flush_due(const struct plog *pl, int64_t now_ms)
     return now_ms - atomic_load_explicit(&pl->last_flush_ms, memory_order_relaxed) >= flush_ms;
 }
 
+size_t plog_unflushed_segments(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    size_t count = 0;
+    while (count + 1 < pl->segment_count && pl->segments[pl->segment_count - 2 - count]->unsynced) count++;
+    pthread_mutex_unlock(&pl->lock);
+    return count;
+}
+
 void plog_request_flush(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
@@ -278,14 +289,19 @@ void plog_request_flush(struct plog *pl)
 
 struct plog_flush *plog_flush_begin(struct plog *pl, bool others)
 {
-    return round_begin(pl, FLUSH_ALL, others);
+    return pthread_mutex_trylock(&pl->flush_lock) ? NULL : round_begin(pl, FLUSH_ALL, others);
 }
 
-struct plog_flush *plog_work_begin(struct plog *pl, bool others)
+static struct plog_flush *work_begin(struct plog *pl, bool others)
 {
     struct plog_flush *fl = round_begin(pl, FLUSH_WANTED, others);
     fl->is_work = true;
     return fl;
+}
+
+struct plog_flush *plog_work_begin(struct plog *pl, bool others)
+{
+    return pthread_mutex_trylock(&pl->flush_lock) ? NULL : work_begin(pl, others);
 }
 
 enum err plog_flush_finish(struct plog_flush *fl)
@@ -307,5 +323,6 @@ enum err plog_flush_finish(struct plog_flush *fl)
 enum err plog_work(struct plog *pl)
 {
     plog_resume(pl);
-    return plog_flush_finish(plog_work_begin(pl, false));
+    pthread_mutex_lock(&pl->flush_lock);
+    return plog_flush_finish(work_begin(pl, false));
 }

@@ -47,19 +47,13 @@ static const struct {
     {SEGMENT_TXNS, HAS_TXNS}, {SEGMENT_SNAPSHOT, HAS_SNAPSHOT}, {SEGMENT_LOG SEGMENT_SWAP, HAS_SWAP | HAS_SWAP_LOG},
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static unsigned has_of_suffix(const char *suffix)
 {
     for (size_t i = 0; i < ARRAY_COUNT(known_suffixes); i++)
         if (strcmp(suffix, known_suffixes[i].suffix) == 0) return known_suffixes[i].has;
-    if (ends_with(suffix, SEGMENT_DELETED)) return HAS_DELETED;
-    if (ends_with(suffix, SEGMENT_CLEANED)) return HAS_CLEANED;
-    if (ends_with(suffix, SEGMENT_SWAP)) return HAS_SWAP;
+    if (str_ends_with(str_of(suffix), SEGMENT_DELETED)) return HAS_DELETED;
+    if (str_ends_with(str_of(suffix), SEGMENT_CLEANED)) return HAS_CLEANED;
+    if (str_ends_with(str_of(suffix), SEGMENT_SWAP)) return HAS_SWAP;
     return 0;
 }
 
@@ -302,9 +296,11 @@ static enum err remove_strays(struct plog *pl, const struct listing *ls)
     for (size_t i = 0; i < ls->count; i++) {
         const struct listed *file = &ls->files[i];
         if (file->has & HAS_LOG) continue;
-        enum err e = OK;
-        if (file->has & HAS_SNAPSHOT && file->base_offset == pl->snapshot_offset) continue;
-        e = segment_remove_files(pl->fs, pl->dir, file->base_offset, "");
+        bool keep_snapshot = file->has & HAS_SNAPSHOT && file->base_offset == pl->snapshot_offset;
+        if (keep_snapshot && file->has == HAS_SNAPSHOT) continue;
+        /* A transaction index that stayed would be taken for that of the next segment there. */
+        enum err e = keep_snapshot ? segment_remove_data(pl->fs, pl->dir, file->base_offset, "")
+                                   : segment_remove_files(pl->fs, pl->dir, file->base_offset, "");
         if (e) return e;
     }
     return OK;

@@ -349,6 +349,7 @@ static enum err group_undo_write(struct group *g, struct plog *pl)
      * it. */
     pthread_mutex_lock(&pl->lock);
     seg->unsynced = true;
+    pl->undone++;
     pthread_mutex_unlock(&pl->lock);
     if (!e && g->aborted_count && seg->txns.path) {
         struct txnindex txns = seg->txns;

@@ -239,6 +239,8 @@ MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch);
 MUST_USE enum err plog_flush(struct plog *pl);
 /* True when flush.ms asks for a flush now.  Any thread, no lock, cheap. */
 bool plog_flush_due(const struct plog *pl, int64_t now_ms);
+/* How many closed segments are not on the disk, and so keep their files open.  Any thread. */
+size_t plog_unflushed_segments(struct plog *pl);
 /* Has events.wants_work called for a flush of everything that is published now.  Any thread, waits for nothing. */
 void plog_request_flush(struct plog *pl);
 /* What events.wants_work asks for: a flush, if one was requested or an append needs it, or of segments that were
@@ -247,7 +249,8 @@ MUST_USE enum err plog_work(struct plog *pl);
 /* plog_work() and plog_flush() in two halves, for who serves several logs: the first starts write-back (if there are
  * `others`, else the second does both), the second waits for it.  With several logs begun, one commit of the file
  * system's journal serves them all.  Every begin is finished by the same thread, which flushes no log that it has begun
- * already. */
+ * already.  NULL: another thread flushes the log just now.  To wait for that, with other logs begun, could be to wait
+ * for each other: finish those first, then plog_work() or plog_flush(). */
 struct plog_flush;
 MUST_USE struct plog_flush *plog_work_begin(struct plog *pl, bool others);
 MUST_USE struct plog_flush *plog_flush_begin(struct plog *pl, bool others);

@@ -359,7 +359,8 @@ static bool is_cut_off(const struct plog *pl, const struct segment *seg, const s
 {
     if (seg->base_offset == rc->next) return false;
     if (seg->base_offset < rc->next) return true;
-    return seg->base_offset > rc->log_start && !pl->config.cleanup_compact && !rc->gaps;
+    bool was_compacted = pl->config.cleanup_compact || plog_cleaned(pl) >= 0 || rc->gaps; /* if only once */
+    return seg->base_offset > rc->log_start && !was_compacted;
 }
 
 enum err recover_log(struct plog *pl, int64_t recovery_point, int64_t log_start, struct fault *f)

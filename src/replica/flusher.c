@@ -47,15 +47,21 @@ static size_t take_some(struct flusher *fl, struct partition *out[LOGS_A_ROUND_M
 
 /* ---- On a worker */
 
+static void flushed(const struct partition *p, enum err e)
+{
+    if (e && e != ERR_CLOSED)
+        LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+}
+
 static void flush_all(struct partition *const *parts, size_t count)
 {
     struct plog_flush *rounds[LOGS_A_ROUND_MAX];
     for (size_t i = 0; i < count; i++) plog_resume(parts[i]->pl);
     for (size_t i = 0; i < count; i++) rounds[i] = plog_work_begin(parts[i]->pl, count > 1);
+    for (size_t i = 0; i < count; i++)
+        if (rounds[i]) flushed(parts[i], plog_flush_finish(rounds[i]));
     for (size_t i = 0; i < count; i++) {
-        enum err e = plog_flush_finish(rounds[i]);
-        if (e && e != ERR_CLOSED)
-            LOG_ERROR("flush_failed", "topic=%s partition=%d error=%s", parts[i]->topic, parts[i]->index, err_name(e));
+        if (!rounds[i]) flushed(parts[i], plog_work(parts[i]->pl));
         partition_unref(parts[i]);
     }
 }

@@ -226,12 +226,14 @@ void partition_wait(struct partition *p, struct partition_waiter *w)
     pthread_mutex_unlock(&p->lock);
 }
 
-void partition_unwait(struct partition *p, struct partition_waiter *w)
+bool partition_unwait(struct partition *p, struct partition_waiter *w)
 {
     pthread_mutex_lock(&p->lock);
-    if (list_has(&w->node)) {
+    bool waited = list_has(&w->node); /* the node is the list's: its neighbours write to it */
+    if (waited) {
         list_remove(&w->node);
         atomic_fetch_sub(&p->waiter_count, 1);
     }
     pthread_mutex_unlock(&p->lock);
+    return waited;
 }

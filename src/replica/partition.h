@@ -135,7 +135,7 @@ MUST_USE enum err partition_raise_start(struct partition *p, int64_t offset);
 
 /* After partition_wait() the caller looks once more at what it waits for; a change from then on wakes it. */
 void partition_wait(struct partition *p, struct partition_waiter *w);
-/* No wake is called any more once this has returned; harmless when it does not wait. */
-void partition_unwait(struct partition *p, struct partition_waiter *w);
+/* No wake is called any more once this has returned; harmless when it does not wait.  Says whether it did. */
+bool partition_unwait(struct partition *p, struct partition_waiter *w);
 
 #endif

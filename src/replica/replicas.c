@@ -173,6 +173,8 @@ static bool free_topic(void *arg, void *value)
     return true;
 }
 
+enum { FLUSH_TRIES_MAX = 8 };
+
 /* Something done to every log that is online, several at a time, since much of it waits for the disk. */
 struct log_item {
     struct job job;
@@ -183,7 +185,15 @@ struct log_item {
 static void flush_one(struct job *job)
 {
     struct log_item *it = CONTAINER_OF(job, struct log_item, job);
-    if (atomic_load(&it->p->online)) it->e = plog_flush(it->p->pl);
+    const struct plog_files *files = &it->p->dir->r->files;
+    if (!atomic_load(&it->p->online)) return;
+    /* Of what was recovered and not used since, the files are opened for this; others may take what room is made. */
+    for (int tries = 0; tries < FLUSH_TRIES_MAX; tries++) {
+        uint32_t turn = atomic_load(&files->turn);
+        it->e = plog_flush(it->p->pl);
+        if (it->e != ERR_TOO_MANY) return;
+        files->make_room(files->arg, turn);
+    }
 }
 
 static void close_one(struct job *job)

@@ -41,18 +41,22 @@ static void close_old(struct sweep *s, uint32_t turn)
     }
 }
 
+static void close_flushed(struct partition *p, enum err e, uint32_t turn)
+{
+    if (e && e != ERR_CLOSED)
+        LOG_LIMITED(LOG_LEVEL_ERROR, "flush_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+    else if (!e)
+        plog_close_unused(p->pl, PLOG_CLOSE_ACTIVE, turn);
+}
+
 static void close_some_active(struct partition *const *some, size_t count, uint32_t turn)
 {
     struct plog_flush *rounds[LOGS_A_FLUSH];
     for (size_t i = 0; i < count; i++) rounds[i] = plog_flush_begin(some[i]->pl, count > 1);
-    for (size_t i = 0; i < count; i++) {
-        enum err e = plog_flush_finish(rounds[i]);
-        if (e && e != ERR_CLOSED)
-            LOG_LIMITED(LOG_LEVEL_ERROR, "flush_failed", "topic=%s partition=%d error=%s", some[i]->topic,
-                        some[i]->index, err_name(e));
-        else if (!e)
-            plog_close_unused(some[i]->pl, PLOG_CLOSE_ACTIVE, turn);
-    }
+    for (size_t i = 0; i < count; i++)
+        if (rounds[i]) close_flushed(some[i], plog_flush_finish(rounds[i]), turn);
+    for (size_t i = 0; i < count; i++)
+        if (!rounds[i]) close_flushed(some[i], plog_flush(some[i]->pl), turn);
 }
 
 static void close_active(struct sweep *s, uint32_t turn)

@@ -217,13 +217,25 @@ static void failed(struct move *m)
     turn_at(m, loop_now_us(m->r->opt.home) + m->retry_us);
 }
 
+static void goes_elsewhere(struct replicas *r, struct partition *p, struct log_dir *d);
+
 static void turn_done(struct job *job)
 {
     struct move *m = CONTAINER_OF(job, struct move, job);
     struct replicas *r = m->r;
     m->busy = false;
     if (m->e == ERR_FULL) replicas_dir_full(m->to);
-    if (m->taken) {
+    if (m->instead && !m->cancelled && !r->stopping) {
+        struct partition *p = partition_ref(m->from);
+        struct log_dir *d = m->instead;
+        if (m->taken)
+            finish(m);
+        else
+            cancel(m, "another directory was asked for");
+        goes_elsewhere(r, p, d);
+        partition_unref(p);
+        kick(r);
+    } else if (m->taken) {
         finish(m);
         kick(r);
     } else if (m->cancelled) {
@@ -343,6 +355,27 @@ static bool any_dir_is_offline(const struct replicas *r)
     return false;
 }
 
+static void begin(struct replicas *r, struct partition *p, struct log_dir *d)
+{
+    LOG_INFO("move_begun", "topic=%s partition=%d from=\"%s\" to=\"%s\"", p->topic, p->index, p->dir->path, d->path);
+    moves_add(r, move_new(r, p, d));
+    kick(r);
+}
+
+/* After the turn of a move that was not wanted any more: it was given up, or has taken over before it could be.  `p` is
+ * where it started from. */
+static void goes_elsewhere(struct replicas *r, struct partition *p, struct log_dir *d)
+{
+    struct partition *now = topic_partition(replicas_find(r, str_of(p->topic)), p->index);
+    bool same = now && (now == p || now == partition_successor(p));
+    if (!same || now->dir == d) return;
+    if (atomic_load(&now->online) && log_dir_is_online(d) && !any_dir_is_offline(r))
+        begin(r, now, d);
+    else
+        LOG_WARN("move_not_begun", "topic=%s partition=%d to=\"%s\" reason=\"a directory is offline\"", now->topic,
+                 now->index, d->path);
+}
+
 enum kerr replicas_move(struct replicas *r, struct str topic, int32_t index, struct str dir)
 {
     ASSERT_OWNER(r->opt.home);
@@ -356,14 +389,16 @@ enum kerr replicas_move(struct replicas *r, struct str topic, int32_t index, str
     }
     if (!atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
     struct move *m = move_of(r, p);
+    if (m && m->busy) { /* it may be taking over: what is wanted then is told by its end */
+        m->instead = m->to == d ? NULL : d;
+        return KERR_NONE;
+    }
     if (m && m->to == d) return KERR_NONE;
     if (m) cancel(m, "another directory was asked for");
     if (p->dir == d) return KERR_NONE;
     /* As Kafka: what is out of reach may hold the beginning of a move. */
     if (any_dir_is_offline(r)) return KERR_KAFKA_STORAGE_ERROR;
-    LOG_INFO("move_begun", "topic=%s partition=%d from=\"%s\" to=\"%s\"", p->topic, p->index, p->dir->path, d->path);
-    moves_add(r, move_new(r, p, d));
-    kick(r);
+    begin(r, p, d);
     return KERR_NONE;
 }
 
@@ -377,9 +412,7 @@ void replicas_set_move_rate(struct replicas *r, int64_t bytes_per_s)
 void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name)
 {
     struct found_move *fm = mem_zalloc(1, sizeof *fm);
-    const char *dot = strrchr(name, '.');
-    char *head = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
-    if (dot && replicas_parse_dir_name(head, &fm->topic, &fm->index)) {
+    if (replicas_parse_marked_name(name, &fm->topic, &fm->index)) {
         fm->dir = d;
         fm->path = mem_printf("%s/%s", d->path, name);
         list_push_back(&r->found_moves, &fm->node);
@@ -388,7 +421,6 @@ void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name)
         LOG_WARN("directory_ignored", "dir=\"%s/%s\" reason=\"not the name of a future replica\"", d->path, name);
         mem_free(fm);
     }
-    mem_free(head);
 }
 
 static void found_move_free(struct found_move *fm)

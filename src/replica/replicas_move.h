@@ -13,6 +13,7 @@ struct move {
     struct replicas *r;
     struct partition *from; /* a reference; in service until the end */
     struct log_dir *to;
+    struct log_dir *instead; /* asked for while `busy`: where the partition goes when this turn is over */
     bool busy, cancelled;
     bool counted;     /* in to->partition_count */
     bool unrecovered; /* in to->unrecovered: what is in its directory may be torn */

@@ -25,10 +25,12 @@
 
 enum {
     READ_BYTES = 1 << 20,
-    TURN_BYTES = 8 << 20,     /* then other jobs of the pool have their turn */
-    TURNS_A_SECOND = 4,       /* of a move that is throttled */
-    FLUSH_BYTES = 32 << 20,   /* so that the last flush is a short one */
-    HELD_BYTES_MAX = 4 << 20, /* that are copied while appends are held */
+    TURN_BYTES = 8 << 20,       /* then other jobs of the pool have their turn */
+    TURNS_A_SECOND = 4,         /* of a move that is throttled */
+    NEVER_USED = 0,             /* a segment's turn (plog_files) in a log without them */
+    FLUSH_BYTES = 32 << 20,     /* so that the last flush is a short one */
+    SEGMENTS_UNFLUSHED_MAX = 4, /* small ones, which keep their files open until then */
+    HELD_BYTES_MAX = 4 << 20,   /* that are copied while appends are held */
 };
 
 /* ---- The future log */
@@ -121,6 +123,7 @@ static enum err flush_future(struct move *m)
     enum err e = plog_flush(m->future);
     if (e) return e;
     m->unsynced = 0;
+    plog_close_unused(m->future, PLOG_CLOSE_OLD, NEVER_USED + 1); /* nobody reads it yet, and it may have thousands */
     char *path = mem_printf("%s/" COPIED_FILE, m->path);
     char *text = mem_printf("%" PRId64 "\n", plog_recovery_start(m->future));
     e = fs_replace(m->r->opt.fs, path, text, strlen(text));
@@ -222,6 +225,11 @@ static enum kerr append_waited(struct plog *pl, uint8_t *data, size_t size, int6
     return w.a.kerr;
 }
 
+static bool flush_is_due(const struct move *m)
+{
+    return m->unsynced >= FLUSH_BYTES || plog_unflushed_segments(m->future) >= SEGMENTS_UNFLUSHED_MAX;
+}
+
 /* A run of batches that fits into a segment; a single one always does, whatever segment.bytes has come to be. */
 static enum err append_run(struct move *m, uint8_t *data, size_t size)
 {
@@ -235,7 +243,7 @@ static enum err append_run(struct move *m, uint8_t *data, size_t size)
     replicas_dir_wrote(m->to, size);
     m->copied += (int64_t)size;
     m->unsynced += (int64_t)size;
-    if (!kerr) return OK;
+    if (!kerr) return flush_is_due(m) ? flush_future(m) : OK;
     return fault_set(&m->fault, atomic_load(&m->to->full) ? ERR_FULL : ERR_IO, "The copy cannot be written: %s.",
                      kerr_name((int16_t)kerr));
 }
@@ -467,7 +475,6 @@ void move_work(struct job *job)
     int64_t rate = atomic_load(&m->r->move_bytes_per_s),
             bytes_max = MIN((int64_t)TURN_BYTES, rate / TURNS_A_SECOND + 1);
     while (!e && !caught_up && m->copied < bytes_max && atomic_load(&p->online)) e = copy_some(m, false, &caught_up);
-    if (!e && m->unsynced >= FLUSH_BYTES) e = flush_future(m);
     if (!e) tell_progress(m);
     if (!e && caught_up && atomic_load(&p->online)) e = take_over(m);
     m->e = e;

@@ -11,6 +11,8 @@
 #define LOG_MODULE "replica"
 #include "base/log.h"
 
+enum { RETRY_MS = 1000 }; /* for one that failed, unless it is looked at with all others before */
+
 /* ---- The heap, under its lock; places count from 1 */
 
 static struct partition **place(struct retention *rt, size_t at)
@@ -122,7 +124,10 @@ static void retain_one(struct replicas *r, struct partition *p, int64_t now_ms)
     int64_t next_ms;
     enum err e = plog_retain(p->pl, now_ms, partition_high_watermark(p), &next_ms);
     if (e && e != ERR_CLOSED) {
-        LOG_ERROR("retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+        LOG_LIMITED(LOG_LEVEL_ERROR, "retention_failed", "topic=%s partition=%d error=%s", p->topic, p->index,
+                    err_name(e));
+        if (e == ERR_TOO_MANY) replicas_want_room(r);
+        next_ms = MAX(next_ms, now_ms + RETRY_MS);                   /* what is due and cannot be done stays due */
         atomic_fetch_or(&p->changed, (uint8_t)BIT(CHORE_RETENTION)); /* once more at the next check */
     }
     replicas_dir_check(p->dir, e, "retention");

@@ -19,7 +19,9 @@
 enum {
     RESERVE_DEFAULT_MAX = 256 << 20,
     RESERVE_DEFAULT_SHARE = 50, /* 2 % of the disk */
-    RESERVE_FILE_MIN = 64 << 10,
+    RESERVE_FILE_MIN = 1 << 20, /* a few changes of the coordination store, which writes whole pages to its log */
+    RESERVE_FILE_LEAST = 64 << 10,
+    RESERVE_FILE_SHARE = 32, /* of the disk, at most */
     RESERVE_FILE_MAX = 8 << 20,
     LOOK_BYTES_MIN = 64 << 10, /* appended between two looks */
     LOOK_BYTES_MAX = 16 << 20,
@@ -42,6 +44,7 @@ static struct limits limits_of(const struct replicas_options *opt, int64_t disk_
     l.reserve = opt->reserve_bytes;
     if (l.reserve < 0) l.reserve = MIN((int64_t)RESERVE_DEFAULT_MAX, disk_bytes / RESERVE_DEFAULT_SHARE);
     l.file = MIN(MAX(l.reserve / 8, (int64_t)RESERVE_FILE_MIN), (int64_t)RESERVE_FILE_MAX);
+    l.file = MAX(MIN(l.file, disk_bytes / RESERVE_FILE_SHARE), (int64_t)RESERVE_FILE_LEAST);
     l.resume = opt->resume_bytes >= 0 ? opt->resume_bytes : l.reserve + l.reserve / 4;
     /* Leaving must not be entering again: the file that is made then takes its part. */
     l.resume = MAX(l.resume, l.reserve + 2 * l.file);

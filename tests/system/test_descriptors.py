@@ -1,6 +1,7 @@
 """More partitions and segments than the process may have files open."""
 
 import pathlib
+import re
 
 import pytest
 
@@ -100,4 +101,33 @@ def test_connections_that_take_all_descriptors_fail_no_log(narrow_broker, topic_
 
         wait_until(all_taken, 60, "every partition takes records again")
     assert "log_failed" not in broker.output()
+    broker.stop()
+
+
+def test_logs_that_a_crash_left_are_shut_down_cleanly_with_few_descriptors(narrow_broker, topic_name):
+    broker = narrow_broker().start()
+    with Connection(broker.address, timeout=120) as c:
+        c.new_topic(topic_name, PARTITIONS)
+        assert {row.ErrorCode for row in produce_everywhere(c, topic_name, b"value")} == {Kerr.NONE}
+    broker.kill()
+    broker.start()
+    with Connection(broker.address, timeout=120) as c:
+        c.await_topic(topic_name, PARTITIONS)
+    broker.stop()
+    assert "unclean" not in broker.output() and "flush_failed" not in broker.output()
+
+
+def test_a_log_of_many_segments_moves_with_few_descriptors(narrow_broker, tmp_path, topic_name):
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    broker = narrow_broker({"log.dirs": ",".join(map(str, dirs))}).start()
+    with Connection(broker.address, timeout=120) as c:
+        c.new_topic(topic_name, configs={"segment.bytes": "200"})
+        for i in range(500):
+            assert c.produce(topic_name, 0, build([Record(b"%d" % i, b"x" * 100)])).BaseOffset == i
+        (target,) = [d for d in dirs if not (d / f"{topic_name}-0").exists()]
+        rows = [{"Path": str(target), "Topics": [{"Name": topic_name, "Partitions": [0]}]}]
+        assert c.call("AlterReplicaLogDirs", Dirs=rows).Results[0].Partitions[0].ErrorCode == Kerr.NONE
+        wait_until(lambda: re.search(r" replica (moved|move_delayed|move_failed) ", broker.output()), 120, "it moves")
+        assert " replica moved " in broker.output()
+        assert [r.offset for r in c.read_all(topic_name, 0)] == list(range(500))
     broker.stop()

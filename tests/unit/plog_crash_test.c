@@ -3,6 +3,7 @@
 #include "plog_world.h"
 
 #include "os/fs_sim.h"
+#include "plog/txnindex.h"
 
 struct crash_world {
     struct world w;
@@ -214,6 +215,29 @@ static void a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_t
     teardown(&c);
 }
 
+/* Its segment was cut off, and the last snapshot stands at the same offset. */
+static void a_transaction_index_without_its_segment_is_not_the_next_ones(void **state)
+{
+    (void)state;
+    struct crash_world c;
+    setup(&c);
+    append_ok(&c.w, (struct batch_spec){.count = 3});
+    world_close(&c.w);
+    struct txnindex ti;
+    assert_int_equal(txnindex_open(&ti, c.w.opt.fs, "/data/t-0/00000000000000000003.txnindex"), OK);
+    assert_int_equal(txnindex_append(&ti, &(struct aborted_txn){7, 3, 3, 3}), OK);
+    txnindex_close(&ti);
+    c.w.opt.config.segment_bytes = 100;
+    world_open(&c.w);
+    append_ok(&c.w, (struct batch_spec){.count = 1}); /* in a segment of its own */
+    world_close(&c.w);
+    world_open(&c.w);
+    int aborted = 0;
+    assert_int_equal(plog_aborted_txns(c.w.pl, 0, 4, false, count_txn, &aborted), OK);
+    assert_int_equal(aborted, 0);
+    teardown(&c);
+}
+
 /* In a closed segment, before what was flushed. */
 static void what_a_failed_write_left_does_not_come_back(void **state)
 {
@@ -222,7 +246,8 @@ static void what_a_failed_write_left_does_not_come_back(void **state)
         struct crash_world c;
         setup(&c);
         append_ok(&c.w, (struct batch_spec){.count = 1});
-        assert_int_equal(plog_flush(c.w.pl), OK);
+        world_close(&c.w);
+        world_open(&c.w); /* of which nothing is to be synced */
         fs_sim_set_fault(c.disk,
                          &(struct fs_sim_fault){.calls = FS_SIM_WRITE, .suffix = ".log", .times = 1, .e = ERR_FULL});
         assert_int_equal(append_batch(&c.w, (struct batch_spec){.count = 1}).kerr, KERR_KAFKA_STORAGE_ERROR);
@@ -230,6 +255,7 @@ static void what_a_failed_write_left_does_not_come_back(void **state)
         plog_reconfigure(c.w.pl, &c.w.opt.config);
         append_ok(&c.w, (struct batch_spec){.count = 2});
         assert_int_equal(plog_flush(c.w.pl), OK);
+        c.w.opt.recovery_point = 0;
         lose_power_so(&c, seed, FS_SIM_ANYTHING);
         assert_int_equal(plog_end(c.w.pl), 3);
         teardown(&c);
@@ -278,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_truncation_is_on_the_disk_before_anything_takes_its_place),
         cmocka_unit_test(half_a_truncation_ends_the_log_for_now),
         cmocka_unit_test(a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_the_end),
+        cmocka_unit_test(a_transaction_index_without_its_segment_is_not_the_next_ones),
         cmocka_unit_test(what_a_failed_write_left_does_not_come_back),
         cmocka_unit_test(no_flush_is_believed_after_one_that_failed),
         cmocka_unit_test(the_checkpointed_recovery_point_stays_before_unsynced_indexes),

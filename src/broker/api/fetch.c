@@ -112,10 +112,9 @@ static void part_follow(struct fetch_part *part)
     struct partition *next = partition_successor(part->p);
     if (!next) return;
     struct partition *left = part->p;
-    bool waits = list_has(&part->waiter.node);
-    if (waits) partition_unwait(left, &part->waiter);
+    bool waited = partition_unwait(left, &part->waiter);
     part->p = partition_ref(next);
-    if (waits) partition_wait(part->p, &part->waiter);
+    if (waited) partition_wait(part->p, &part->waiter);
     partition_unref(left);
 }
 

@@ -342,10 +342,7 @@ static enum kerr part_check_hope(const struct produce_part *part)
 /* What waits goes on waiting at the new place. */
 static void part_follow_waiting(struct produce_part *part)
 {
-    bool waits = list_has(&part->waiter.node);
-    if (!part_follow(part) || !waits) return;
-    partition_unwait(part->left, &part->waiter);
-    partition_wait(part->p, &part->waiter);
+    if (part_follow(part) && partition_unwait(part->left, &part->waiter)) partition_wait(part->p, &part->waiter);
 }
 
 static bool produce_all_settled(struct produce *p)
