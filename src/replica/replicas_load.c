@@ -383,10 +383,12 @@ enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f)
     for (size_t i = 0; i < r->dir_count && !e; i++) {
         if (!log_dir_is_online(&r->dirs[i])) continue;
         e = load_list_dir(&ld, &r->dirs[i], f);
-        if (e == ERR_NOT_FILE) /* in the place of a file of all logs, so it is more than one log's matter */
+        if (e == ERR_NOT_FILE && r->dir_count > 1) { /* in the place of a file that is about all of its logs */
+            LOG_ERROR("log_dir_unreadable", "dir=\"%s\" reason=\"%s\"", r->dirs[i].path, f->text);
             replicas_dir_failed(r, &r->dirs[i], e, "list");
-        else if (e)
+        } else if (e) {
             replicas_dir_check(&r->dirs[i], e, "list");
+        }
         if (e && !log_dir_is_online(&r->dirs[i]) && !replicas_all_dirs_offline(r)) e = OK;
     }
     if (!e) e = remove_clean_marks(r, f);

@@ -18,6 +18,7 @@ bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index)
     if (!dash || dash == name || !dash[1] || strlen(dash + 1) > INT32_DIGITS_MAX) return false;
     for (const char *p = dash + 1; *p; p++)
         if (*p < '0' || *p > '9') return false;
+    if (dash[1] == '0' && dash[2]) return false; /* "t-002" would be taken for t-2, which lies elsewhere */
     long long n = strtoll(dash + 1, NULL, 10);
     if (n > INT32_MAX) return false;
     struct str topic_name = {name, (size_t)(dash - name)};

@@ -228,6 +228,32 @@ class TestAdoption:
                 assert c.list_offset("codec-none", 0, -1).Offset == 113
             broker.stop()
 
+    def test_a_number_with_zeros_before_it_is_no_partitions_name(self, started, tmp_path, log_dir):
+        shutil.copytree(log_dir / "codec-none-2", log_dir / "codec-none-002")
+        (log_dir / "codec-none-1").rename(log_dir / "codec-none-01")
+        broker = ours_on(started, tmp_path, log_dir).start()
+        with broker.connect() as c:
+            c.await_topic("codec-none", 3)
+            assert [c.list_offset("codec-none", index, -1).Offset for index in range(3)] == [113, 0, 146]
+        broker.stop()
+        assert len(list((log_dir / "codec-none-01").iterdir())) > 2
+
+    @pytest.mark.parametrize("directories", [1, 2])
+    def test_a_directory_in_a_checkpoints_place_is_named(self, started, tmp_path, log_dir, directories):
+        checkpoint = log_dir / "replication-offset-checkpoint"
+        checkpoint.unlink()
+        checkpoint.mkdir()
+        (tmp_path / "first").mkdir()
+        broker = ours_on(started, tmp_path, f"{tmp_path / 'first'},{log_dir}" if directories == 2 else log_dir)
+        broker.spawn()
+        if directories == 1:
+            assert broker.wait() == 1
+        else:
+            wait_until(broker._serves, 60, "it serves what is left")
+        assert re.search(r"replication-offset-checkpoint: missing, or not a regular file", broker.output())
+        if directories == 2:
+            broker.stop()
+
     def test_a_crash_soon_after_a_start_has_nothing_older_read_again(self, started, tmp_path):
         """What lies below Kafka's recovery points was sound, and damage there must not cost what lies behind it."""
         log_dir, _ = kafka39.unpack("killed", tmp_path / "killed")
