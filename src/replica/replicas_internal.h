@@ -261,8 +261,9 @@ void replicas_move_cancel(struct replicas *r, const struct partition *p);
 void replicas_moves_checkpoint(struct replicas *r, const struct log_dir *d, enum chore_kind kind,
                                struct checkpoint *cp);
 void replicas_moves_stop(struct replicas *r);
-/* A crash in the midst of a takeover left this directory beside the one that it has moved to: it is dropped.  At load,
- * before it is opened. */
+/* A crash in the midst of a takeover left this directory beside the one that it has moved to: it is dropped.  Or it may
+ * have moved to a directory that is offline: it stays closed, since what is appended to the one is not in the other. At
+ * load, before it is opened. */
 bool replicas_moved_away(struct replicas *r, const struct partition *p);
 /* Moves begin; when the cleaner is there that they hold. */
 void replicas_moves_start(struct replicas *r);

@@ -366,7 +366,6 @@ static void load_drop_moved(struct load *ld)
     for (size_t i = 0; i < ld->count; i++) {
         const struct partition *p = ld->items[i]->p;
         if (ld->r->dir_count > 1 && replicas_moved_away(ld->r, p)) {
-            if (!p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
             replicas_opening_free(ld->items[i]);
         } else {
             ld->items[kept++] = ld->items[i];

@@ -502,29 +502,43 @@ static bool has_twin(const struct replicas *r, const struct partition *p)
     return has;
 }
 
+static bool any_dir_offline(const struct replicas *r)
+{
+    for (size_t i = 0; i < r->dir_count; i++)
+        if (!log_dir_is_online(&r->dirs[i])) return true;
+    return false;
+}
+
 bool replicas_moved_away(struct replicas *r, const struct partition *p)
 {
     char *path = mem_printf("%s/%s-%d", p->dir->path, p->topic, p->index), *mark = mem_printf("%s/" MOVED_MARK, path);
     char *to = replicas_doomed_path(r, p);
     struct fs_stat st;
-    bool marked = fs_stat(r->opt.fs, mark, &st) == OK, dropped = false;
+    bool marked = fs_stat(r->opt.fs, mark, &st) == OK, twin = marked && has_twin(r, p), dropped = false;
+    bool undecided = marked && !twin && any_dir_offline(r); /* where the log may have gone, and gone on */
     enum err e = OK;
-    if (marked && has_twin(r, p)) {
+    if (undecided) {
+        LOG_WARN(
+            "move_undecided",
+            "topic=%s partition=%d left=\"%s\" reason=\"where it may have moved is offline; it is out of service\"",
+            p->topic, p->index, p->dir->path);
+    } else if (twin) {
         e = fs_rename(r->opt.fs, path, to);
         dropped = !e;
         if (dropped) replicas_doom(r, to, 0);
+        if (dropped && !p->dir->clean) atomic_fetch_sub(&p->dir->unrecovered, 1);
     } else if (marked) { /* it came to nothing, and what is appended from now on counts */
         e = fs_unlink(r->opt.fs, mark);
         if (!e) e = fs_sync_dir(r->opt.fs, path);
     }
-    if (marked)
+    if (marked && !undecided)
         LOG_INFO(dropped ? "move_finished" : "move_undone", "topic=%s partition=%d left=\"%s\" error=%s", p->topic,
                  p->index, p->dir->path, err_name(e));
     if (e) replicas_dir_check(p->dir, e, MOVED_MARK);
     mem_free(path);
     mem_free(mark);
     mem_free(to);
-    return dropped;
+    return dropped || undecided;
 }
 
 /* ---- Told */

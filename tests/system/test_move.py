@@ -347,6 +347,46 @@ def test_a_takeover_that_a_crash_cut_short_is_finished_at_start(make_broker, dir
     broker.stop()
 
 
+def test_after_a_takeover_that_a_crash_cut_short_the_old_place_waits_for_the_new_one(
+    fresh_broker, tmp_path, topic_name
+):
+    """The new place may have gone on: while its directory is offline, nothing is served or appended at the old one."""
+    with Disk(tmp_path / "small", megabytes=32) as disk:
+        source, target = dirs = [tmp_path / "big", disk.path / "logs"]
+        broker = fresh_broker({"log.dirs": ",".join(map(str, dirs))}).start()
+        with broker.connect() as c:
+            alter(c, topic_name, 0, source)
+            c.new_topic(topic_name)
+            fill(c, topic_name, 2)
+        broker.stop()
+        left = {p.name: p.read_bytes() for p in (source / f"{topic_name}-0").iterdir()}
+        broker.start()
+        with broker.connect() as c:
+            c.await_topic(topic_name, 1)
+            assert alter(c, topic_name, 0, target) == Kerr.NONE
+            await_move(c, topic_name, target)
+            fill(c, topic_name, 1)
+            wanted = contents(c, topic_name)
+        broker.stop()
+        (source / f"{topic_name}-0").mkdir(exist_ok=True)
+        for name, data in left.items():
+            (source / f"{topic_name}-0" / name).write_bytes(data)
+        (source / f"{topic_name}-0/barnabas-moved").write_text(str(target))
+        disk.fail()
+        broker.start()
+        with broker.connect() as c:
+            assert c.produce(topic_name, 0, build([Record(b"k", b"v")])).ErrorCode == Kerr.KAFKA_STORAGE_ERROR
+        assert "move_undecided" in broker.output()
+        broker.stop()
+        disk.repair()
+        broker.start()
+        with broker.connect() as c:
+            c.await_topic(topic_name, 1)
+            assert contents(c, topic_name) == wanted
+            assert place_of(dirs, topic_name) == target
+        broker.stop()
+
+
 def test_a_move_is_redirected_and_cancelled(make_broker, dirs, topic_name):
     broker = make_broker().start()
     with broker.connect() as c:
