@@ -433,6 +433,12 @@ static enum err explain(struct cleaning *c, enum err e)
 }
 
 /* Unless the log was cut after the last group. */
+bool plog_clean_first(struct plog *pl, const struct clean_plan *plan)
+{
+    int64_t none = -1;
+    return atomic_compare_exchange_strong(&pl->cleaned, &none, plan->first_dirty);
+}
+
 static enum err raise_cleaned(struct cleaning *c, int64_t offset)
 {
     pthread_mutex_lock(&c->pl->lock);

@@ -358,7 +358,8 @@ static bool is_cut_off(const struct plog *pl, const struct segment *seg, const s
 {
     if (seg->base_offset == rc->next) return false;
     if (seg->base_offset < rc->next) return true;
-    bool may_have_gaps = pl->config.cleanup_compact || plog_cleaned(pl) >= 0 || rc->gaps; /* is compacted, or was once */
+    bool may_have_gaps =
+        pl->config.cleanup_compact || plog_cleaned(pl) >= 0 || rc->gaps; /* is compacted, or was once */
     return seg->base_offset > rc->log_start && !may_have_gaps;
 }
 

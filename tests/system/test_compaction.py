@@ -170,3 +170,14 @@ def test_threads_and_pace_change_while_a_cleaning_waits(fresh_broker):
         await_cleaned(broker, "second")
         assert values(conn, "second") == expected(200)
     broker.stop()
+
+
+def test_that_a_log_may_have_holes_is_written_down_before_the_first_one(fresh_broker, topic_name):
+    """Recovery goes by it, should the topic not be compacted any more by then."""
+    broker = fresh_broker(BROKER_CONFIG | {"log.cleaner.io.max.bytes.per.second": "100"}).start()
+    with broker.connect() as c:
+        c.new_topic(topic_name, configs=COMPACT)
+        fill(c, topic_name, 100)
+        wait_until(lambda: cleaned_to(broker, topic_name) == 0, 60, "the first cleaning has begun")
+    assert "log_cleaned" not in broker.output()
+    broker.stop()
