@@ -81,8 +81,9 @@ static int64_t planned_end(const struct planning *p, size_t at, int64_t uncleana
 
 static void plan_start(const struct planning *p, int64_t checkpoint, struct clean_plan *out)
 {
-    out->reset = checkpoint > p->end || (checkpoint >= 0 && checkpoint < p->start);
-    out->first_dirty = checkpoint < 0 || out->reset ? p->start : checkpoint;
+    bool passed = checkpoint >= 0 && checkpoint < p->start; /* as it happens where retention deletes what is clean */
+    out->reset = checkpoint > p->end || (passed && !p->config.cleanup_delete);
+    out->first_dirty = checkpoint > p->end ? p->start : MAX(checkpoint, p->start);
 }
 
 /* Leaves out dirty segments with a record younger than min.compaction.lag.ms, and all behind the first of them. */

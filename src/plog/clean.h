@@ -30,7 +30,7 @@ struct clean_plan {
     double ratio;                           /* dirty of both; 0 when there are none */
     bool overdue;                           /* something dirty is older than max.compaction.lag.ms */
     bool due;                               /* overdue, or more than min.cleanable.dirty.ratio is dirty */
-    bool reset;                             /* plog_cleaned() did not fit the log: cleaned from the start */
+    bool reset;                             /* plog_cleaned() did not fit the log, which is odd: from the start */
 };
 
 /* Before the first cleaning of a log, whose holes recovery must not take for a loss even if the topic is not compacted
