@@ -123,7 +123,7 @@ def test_a_corrupt_log_is_set_aside_and_the_others_are_cleaned(fresh_broker):
     broker.start()
     await_cleaned(broker, "well")
     wait_until(lambda: "cleaning_failed topic=sick" in broker.output(), 60, "it is told of")
-    assert cleaned_to(broker, "sick") == -1
+    assert cleaned_to(broker, "sick") <= 0, "nothing of it counts as cleaned"
     with broker.connect() as conn:
         fill(conn, "well", 100, first=100)
         await_cleaned(broker, "well")
