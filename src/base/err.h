@@ -26,6 +26,7 @@
     X(ERR_RANGE, "out of range")                              \
     X(ERR_VERSION, "version does not match")                  \
     X(ERR_NOT_EMPTY, "not empty")                             \
+    X(ERR_NOT_FILE, "not a regular file")                     \
     X(ERR_TIMEOUT, "timed out")                               \
     X(ERR_CLOSED, "closed")
 

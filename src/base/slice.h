@@ -49,6 +49,13 @@ static inline bool str_is(struct str s, const char *zero_terminated)
     return str_equal(s, str_of(zero_terminated));
 }
 
+/* True also when that is all of it. */
+static inline bool str_ends_with(struct str s, const char *tail)
+{
+    size_t n = strlen(tail);
+    return s.size >= n && (n == 0 || memcmp(s.data + s.size - n, tail, n) == 0);
+}
+
 /* Byte order, for sorting; null sorts first. */
 static inline int str_compare(struct str a, struct str b)
 {

@@ -179,6 +179,9 @@ static enum err recover(struct repair *r, const struct partition_view *p, const 
                    .index_interval_bytes = INDEX_INTERVAL_BYTES,
                    .retention_ms = -1,
                    .retention_bytes = -1,
+                   /* Or a gap between segments would count as a loss, and what stands behind it would go; verify, which
+                    * has said what is cut, takes it for compaction's. */
+                   .cleanup_compact = true,
                    .flush_messages = INT64_MAX,
                    .flush_ms = INT64_MAX,
                    .producer_expiration_ms = PRODUCER_EXPIRATION_MS},

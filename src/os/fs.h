@@ -84,6 +84,7 @@ struct file {
 /* The real one; a process singleton. */
 struct fs *fs_system(void);
 
+/* ERR_NOT_FILE: a directory, a pipe, a link that leads to itself; it is never waited for. */
 MUST_USE static inline enum err fs_open(struct fs *fs, const char *path, unsigned flags, struct file **out)
 {
     return fs->ops->open(fs, path, flags, out);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/slice.h"
 #include "os/fs_sim_internal.h"
 
 struct sim_file {
@@ -176,17 +177,11 @@ static void node_page_to_disk(struct sim_node *n, size_t page)
 
 /* ---- Power, faults */
 
-static bool path_ends_with(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), m = strlen(suffix);
-    return n >= m && strcmp(path + n - m, suffix) == 0;
-}
-
 static bool fault_strikes(struct fs_sim *s, enum fs_sim_call call, const char *path)
 {
     struct fs_sim_fault *ft = &s->fault;
     if (!(ft->calls & call) || ft->times == 0) return false;
-    if (ft->suffix && !path_ends_with(path, ft->suffix)) return false;
+    if (ft->suffix && !str_ends_with(str_of(path), ft->suffix)) return false;
     if (ft->after > 0) {
         ft->after--;
         return false;
@@ -497,7 +492,7 @@ static enum err open_node(struct fs_sim *s, const char *path, unsigned flags, st
     if (e) return e;
     if (at.node && (flags & FS_CREATE) && (flags & FS_EXCLUSIVE)) return ERR_EXISTS;
     if (!at.node && !(flags & FS_CREATE)) return ERR_NOT_FOUND;
-    if (at.node && at.node->is_dir && (flags & (FS_WRITE | FS_CREATE))) return ERR_IO;
+    if (at.node && at.node->is_dir && (flags & (FS_WRITE | FS_CREATE))) return ERR_NOT_FILE;
     if (!at.node) {
         spend(s);
         at.node = sim_node_new(s, false);
@@ -586,7 +581,7 @@ static enum err rename_check(const struct place *from, const struct place *to)
     if (from->node->is_dir && is_below(from->node, to->dir)) return ERR_INVALID;
     if (!to->node) return OK;
     if (to->node->is_dir && is_below(to->node, from->dir)) return ERR_NOT_EMPTY;
-    if (to->node->is_dir != from->node->is_dir) return to->node->is_dir ? ERR_IO : ERR_NOT_FOUND;
+    if (to->node->is_dir != from->node->is_dir) return to->node->is_dir ? ERR_NOT_FILE : ERR_NOT_FOUND;
     return to->node->is_dir && to->node->entries.count > 0 ? ERR_NOT_EMPTY : OK;
 }
 
@@ -616,7 +611,7 @@ static enum err sim_unlink(struct fs *fs, const char *path)
     struct place at;
     enum err e = enter(s, FS_SIM_UNLINK, path);
     if (!e) e = path_find_there(s, path, &at);
-    if (!e && at.node->is_dir) e = ERR_IO;
+    if (!e && at.node->is_dir) e = ERR_NOT_FILE;
     if (e) return e;
     spend(s);
     unlink_node(s, &at);

@@ -215,6 +215,14 @@ static struct file *file_of_fd(int fd)
     return &sf->file;
 }
 
+/* A pipe would be waited for; devices (/dev/null, /dev/full) are as good as files. */
+static enum err check_is_file(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0) return last_error();
+    return S_ISREG(st.st_mode) || S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode) ? OK : ERR_NOT_FILE;
+}
+
 static enum err system_open(struct fs *fs, const char *path, unsigned flags, struct file **out)
 {
     (void)fs;
@@ -223,8 +231,13 @@ static enum err system_open(struct fs *fs, const char *path, unsigned flags, str
     if (flags & FS_EXCLUSIVE) how |= O_EXCL;
     if (flags & FS_TRUNCATE) how |= O_TRUNC;
     int fd;
-    enum err e = open_fd(path, how, &fd);
+    enum err e = open_fd(path, how | O_NONBLOCK, &fd); /* which means nothing for files; opening a pipe would wait */
     if (e) return e;
+    e = check_is_file(fd);
+    if (e) {
+        close(fd);
+        return e;
+    }
     *out = file_of_fd(fd);
     return OK;
 }

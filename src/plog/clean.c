@@ -320,7 +320,7 @@ static enum err note_segment(struct cleaning *c, struct segment *seg, bool *full
     int64_t pos = 0;
     enum err e = clean_open_log(c, seg, &log);
     if (e) return e;
-    e = first_position(c, seg, log, &pos);
+    e = scan_work(first_position(c, seg, log, &pos));
     struct scan sc;
     struct batch_info b;
     const uint8_t *data;
@@ -328,7 +328,7 @@ static enum err note_segment(struct cleaning *c, struct segment *seg, bool *full
     scan_init(&sc, log, pos, seg->size, false);
     sc.read_ahead = c->tools->limits.io_bytes;
     while (!e && !*full && !(e = scan_batch(&sc, &b, &data))) {
-        e = note_batch(c, &b, data, full);
+        e = scan_work(note_batch(c, &b, data, full));
         if (!e && sc.pos - told >= (int64_t)sc.read_ahead) {
             e = clean_pace(c, (size_t)(sc.pos - told));
             told = sc.pos;

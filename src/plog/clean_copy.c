@@ -120,7 +120,7 @@ static enum err copy_prefix(struct cleaning *c, struct file *log, int64_t end)
     enum err e = OK;
     scan_init(&sc, log, 0, end, false);
     sc.read_ahead = c->tools->limits.io_bytes;
-    while (!e && !(e = scan_batch(&sc, &b, &data))) e = target_put_whole(c, &b, data);
+    while (!e && !(e = scan_batch(&sc, &b, &data))) e = scan_work(target_put_whole(c, &b, data));
     scan_fini(&sc);
     return e == ERR_NOT_FOUND ? OK : e;
 }
@@ -167,7 +167,7 @@ static enum err copy_segment(struct cleaning *c, struct segment *seg)
     scan_init(&sc, log, 0, seg->size, false);
     sc.read_ahead = c->tools->limits.io_bytes;
     while (!e && !(e = scan_batch(&sc, &b, &data))) {
-        e = copy_batch(c, log, seg->base_offset, pos, &b, data);
+        e = scan_work(copy_batch(c, log, seg->base_offset, pos, &b, data));
         pos = sc.pos;
         if (!e && pos - told >= (int64_t)sc.read_ahead) {
             e = clean_pace(c, (size_t)(pos - told));

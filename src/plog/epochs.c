@@ -9,7 +9,6 @@
 #include "plog/textfile.h"
 
 enum { LINE_SIZE_MAX = 32 }; /* two numbers of at most 10 and 19 digits, a space, a newline */
-static const size_t FILE_SIZE_MAX = (size_t)64 << 20;
 
 void epochs_init(struct epochs *ep)
 {
@@ -207,7 +206,7 @@ enum err epochs_read(struct epochs *ep, struct fs *fs, const char *path, struct 
 {
     struct textfile t;
     epochs_clear(ep);
-    enum err e = textfile_open(&t, fs, path, FILE_SIZE_MAX, f);
+    enum err e = textfile_open(&t, fs, path, EPOCHS_FILE_SIZE_MAX, f);
     ep->filed = e == ERR_NOT_FOUND ? 0 : EPOCHS_NOT_FILED;
     if (e) return e == ERR_NOT_FOUND ? OK : e;
     e = parse(ep, &t, f);

@@ -16,6 +16,7 @@
 #include "os/fs.h"
 
 enum { EPOCH_NONE = -1, EPOCH_OFFSET_NONE = -1 };
+enum { EPOCHS_FILE_SIZE_MAX = 64 << 20 }; /* a longer one counts as damaged */
 #define EPOCHS_NOT_FILED SIZE_MAX
 #define LEADER_EPOCHS    "leader-epoch-checkpoint"
 

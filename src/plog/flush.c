@@ -48,7 +48,7 @@ struct plog_flush {
     struct segment **segments;  /* references, oldest first */
     size_t count, closed_count; /* the closed ones come first; the active one may follow */
     int64_t end;                /* where the recovery point goes */
-    uint32_t generation, files_made, epochs_written;
+    uint32_t generation, undone, files_made, epochs_written;
     bool closing, epochs, dir, parent;
     struct file **files; /* references on what is to be synced */
     size_t file_count, file_cap;
@@ -106,6 +106,7 @@ static enum err flush_begin(struct plog_flush *fl, enum flush_what what)
     fl->epochs = small_files && pl->epochs_written != pl->epochs_synced;
     fl->epochs_written = pl->epochs_written;
     fl->generation = pl->generation;
+    fl->undone = pl->undone;
     fl->files_made = pl->files_made;
     fl->dir = small_files && (fl->epochs || pl->files_made != pl->files_synced);
     fl->parent = small_files && pl->parent_unsynced;
@@ -186,7 +187,7 @@ static enum err flush_end(const struct plog_flush *fl, struct plog *pl)
     enum err e = exclusive_begin(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
-    bool all = fl->end == plog_end(pl);
+    bool all = fl->end == plog_end(pl) && fl->undone == pl->undone;
     if (fl->generation == pl->generation) {
         for (size_t i = 0; i < fl->count; i++) {
             struct segment *seg = fl->segments[i];

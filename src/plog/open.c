@@ -47,19 +47,13 @@ static const struct {
     {SEGMENT_TXNS, HAS_TXNS}, {SEGMENT_SNAPSHOT, HAS_SNAPSHOT}, {SEGMENT_LOG SEGMENT_SWAP, HAS_SWAP | HAS_SWAP_LOG},
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static unsigned has_of_suffix(const char *suffix)
 {
     for (size_t i = 0; i < ARRAY_COUNT(known_suffixes); i++)
         if (strcmp(suffix, known_suffixes[i].suffix) == 0) return known_suffixes[i].has;
-    if (ends_with(suffix, SEGMENT_DELETED)) return HAS_DELETED;
-    if (ends_with(suffix, SEGMENT_CLEANED)) return HAS_CLEANED;
-    if (ends_with(suffix, SEGMENT_SWAP)) return HAS_SWAP;
+    if (str_ends_with(str_of(suffix), SEGMENT_DELETED)) return HAS_DELETED;
+    if (str_ends_with(str_of(suffix), SEGMENT_CLEANED)) return HAS_CLEANED;
+    if (str_ends_with(str_of(suffix), SEGMENT_SWAP)) return HAS_SWAP;
     return 0;
 }
 
@@ -274,8 +268,11 @@ static enum err open_epochs(struct plog *pl, const struct listing *ls, bool *los
 
 /* ---- Segments */
 
-static enum err open_segment(struct plog *pl, const struct listed *file)
+static enum err open_segment(struct plog *pl, const struct listed *file, struct fault *f)
 {
+    if (file->base_offset > SEGMENT_BASE_MAX)
+        return fault_set(f, ERR_INVALID, "%s/%020" PRId64 SEGMENT_LOG " is named after an offset that no log reaches.",
+                         pl->dir, file->base_offset);
     struct segment *seg = segment_new(file->base_offset);
     plog_add_segment(pl, seg);
     seg->indexes_bad = !(file->has & HAS_OFFSETS) || !(file->has & HAS_TIMES);
@@ -284,9 +281,9 @@ static enum err open_segment(struct plog *pl, const struct listed *file)
     struct fs_stat st;
     char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_LOG);
     enum err e = fs_stat(pl->fs, path, &st);
+    if (!e && st.size > INT32_MAX) e = fault_set(f, ERR_TOO_BIG, "%s is larger than a segment can be.", path);
     mem_free(path);
     if (e) return e;
-    if (st.size > INT32_MAX) return ERR_TOO_BIG;
     seg->size = st.size;
     seg->created_ms = seg->modified_ms = st.modified_ms;
     pl->size += st.size;
@@ -309,12 +306,12 @@ static enum err remove_strays(struct plog *pl, const struct listing *ls)
     return OK;
 }
 
-static enum err open_segments(struct plog *pl, const struct listing *ls)
+static enum err open_segments(struct plog *pl, const struct listing *ls, struct fault *f)
 {
     for (size_t i = 0; i < ls->count; i++) {
         if (ls->files[i].has & HAS_SNAPSHOT) pl->snapshot_offset = ls->files[i].base_offset;
         if (!(ls->files[i].has & HAS_LOG)) continue;
-        enum err e = open_segment(pl, &ls->files[i]);
+        enum err e = open_segment(pl, &ls->files[i], f);
         if (e) return e;
     }
     return remove_strays(pl, ls);
@@ -328,6 +325,19 @@ static enum err create_first_segment(struct plog *pl, int64_t base_offset)
     seg->jitter_ms = plog_next_jitter(pl);
     pl->files_made++;
     return segment_create(seg, pl->fs, pl->dir);
+}
+
+/* Whose offsets lie below the file's name: the file is another segment's, given back or copied under a wrong name.
+ * Going on at its end would give offsets that the log has already. */
+static enum err misplaced_fault(const struct plog *pl, const struct segment *seg, int64_t first, struct fault *f)
+{
+    char *path = segment_path(pl->dir, seg->base_offset, SEGMENT_LOG);
+    enum err e = fault_set(f, ERR_INVALID,
+                           "%s begins with offset %" PRId64 ", below the one that it is named after: it is not what "
+                           "belongs here. Put the right file in its place, or move it away.",
+                           path, first);
+    mem_free(path);
+    return e;
 }
 
 /* A clean log's end: behind the last entry of the active segment's index there are a few batches at most. */
@@ -348,6 +358,10 @@ static enum err open_end(struct plog *pl, struct fault *f)
     scan_init(&sc, seg->log, 0, seg->size, false);
     e = scan_header(&sc, &b); /* the first batch: rolling by time goes by it */
     if (!e) seg->first_timestamp = b.max_timestamp;
+    if (!e && b.base_offset < seg->base_offset) {
+        scan_fini(&sc);
+        return misplaced_fault(pl, seg, b.base_offset, f);
+    }
     if (!e) sc.pos = from;
     while (!e && !(e = scan_header(&sc, &b))) {
         end = batch_last_offset(&b) + 1;
@@ -464,7 +478,7 @@ static enum err open_all(struct plog *pl, const struct plog_options *opt, struct
     if (!e) e = tidy_up(pl, ls);
     if (!e) e = open_metadata(pl, opt, f);
     if (!e) e = open_epochs(pl, ls, &epochs_lost, f);
-    if (!e) e = open_segments(pl, ls);
+    if (!e) e = open_segments(pl, ls, f);
     /* Kafka's file of a log without batches is empty; with batches a loss of power has emptied it. */
     if (!e && ls->has_epochs && pl->epochs.count == 0 && pl->size > 0) epochs_lost = true;
     if (!e && pl->segment_count == 0) {

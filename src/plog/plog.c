@@ -238,7 +238,9 @@ static bool should_roll(const struct plog *pl, const struct group *g, const stru
     if (size > pl->config.segment_bytes - (int64_t)a->size) return true;
     if (pl->config.segment_ms >= 0) {
         int64_t first = seg->size > 0 ? seg->first_timestamp : g->first_timestamp;
-        int64_t waited = first >= 0 ? a->max_timestamp - first : a->now_ms - seg->created_ms;
+        int64_t waited = a->now_ms - seg->created_ms;
+        /* A client may write any timestamp. */
+        if (first >= 0 && __builtin_sub_overflow(a->max_timestamp, first, &waited)) waited = INT64_MIN;
         if (waited > pl->config.segment_ms - seg->jitter_ms) return true;
     }
     return segment_indexes_full(seg, pl->config.segment_index_bytes, g->iov_count);
@@ -349,6 +351,7 @@ static enum err group_undo_write(struct group *g, struct plog *pl)
      * it. */
     pthread_mutex_lock(&pl->lock);
     seg->unsynced = true;
+    pl->undone++;
     pthread_mutex_unlock(&pl->lock);
     if (!e && g->aborted_count && seg->txns.path) {
         struct txnindex txns = seg->txns;

@@ -76,6 +76,7 @@ struct plog {
     uint32_t epochs_written, epochs_synced;
     uint32_t files_made, files_synced; /* the directory needs a sync while they differ */
     uint32_t generation;               /* grows when the end is cut: what was looked up before is void */
+    uint32_t undone;                   /* grows when a failed write was cut off: a flush before that may miss it */
     uint32_t layout;                   /* grows when positions change, also by cleaning: no hint outlives it */
     uint32_t hint_next;
     struct hint hints[HINT_COUNT];

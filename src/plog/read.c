@@ -201,6 +201,7 @@ static enum err view_slice(struct view *v, struct plog *pl, int64_t offset, int6
     struct place at;
     enum err e = find_start(v, offset, nowait, &at);
     if (!e && at.pos >= v->size) e = ERR_NOT_FOUND;
+    if (!e && !v->is_last && at.start_offset >= v->end) e = ERR_CORRUPT; /* the next segment's, or of another log */
     if (e || at.start_offset >= limit) return e; /* nothing there when a gap reaches up to the limit */
     bool to_end = limit >= v->end;
     int64_t visible = to_end ? v->size : v->limit_hinted ? v->limit.pos : -1; /* -1: to be found out if need be */

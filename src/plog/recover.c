@@ -137,8 +137,9 @@ static bool replay_batch(struct producers *ps, const struct batch_info *b, const
 static enum err replay_segment(struct plog *pl, struct producers *ps, struct segment *seg, int64_t from, int64_t end)
 {
     enum err e = segment_ensure_open(pl, seg);
+    if (e) return scan_work(e);
     struct located at = {.pos = 0};
-    if (!e && from > seg->base_offset) e = segment_locate(seg, from, &at);
+    if (from > seg->base_offset) e = segment_locate(seg, from, &at);
     if (e) return e == ERR_NOT_FOUND ? OK : e;
 
     struct scan sc;
@@ -297,7 +298,7 @@ static enum err recover_segment(struct plog *pl, struct segment *seg, struct rec
         if (!batch_is_sound(seg, &b, data, rc->next))
             e = ERR_CORRUPT;
         else
-            e = take_batch(pl, seg, &b, data, valid);
+            e = scan_work(take_batch(pl, seg, &b, data, valid));
         if (!e) e = keep_going(pl, &b);
         if (e) break;
         rc->gaps |= b.base_offset > rc->next;
@@ -358,9 +359,8 @@ static bool is_cut_off(const struct plog *pl, const struct segment *seg, const s
 {
     if (seg->base_offset == rc->next) return false;
     if (seg->base_offset < rc->next) return true;
-    bool may_have_gaps =
-        pl->config.cleanup_compact || plog_cleaned(pl) >= 0 || rc->gaps; /* is compacted, or was once */
-    return seg->base_offset > rc->log_start && !may_have_gaps;
+    bool was_compacted = pl->config.cleanup_compact || plog_cleaned(pl) >= 0 || rc->gaps; /* if only once */
+    return seg->base_offset > rc->log_start && !was_compacted;
 }
 
 enum err recover_log(struct plog *pl, int64_t recovery_point, int64_t log_start, struct fault *f)

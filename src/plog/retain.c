@@ -120,9 +120,9 @@ static enum err roll_idle(struct upkeep *u, struct plog *pl)
 {
     struct segment *seg = active_segment(pl);
     if (seg->size == 0 || u->config.segment_ms < 0) return OK;
-    int64_t after_ms = u->config.segment_ms - seg->jitter_ms;
-    if (u->now_ms - seg->created_ms > after_ms) return plog_roll_at_end(pl);
-    upkeep_again_at(u, seg->created_ms, after_ms + 1);
+    int64_t last_ms = u->config.segment_ms - seg->jitter_ms; /* of its life */
+    if (u->now_ms - seg->created_ms > last_ms) return plog_roll_at_end(pl);
+    if (last_ms < INT64_MAX) upkeep_again_at(u, seg->created_ms, last_ms + 1);
     return OK;
 }
 

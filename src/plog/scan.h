@@ -34,4 +34,11 @@ MUST_USE enum err scan_header(struct scan *sc, struct batch_info *out);
 /* The same with the batch's bytes, good until the next call.  The CRC is not checked. */
 MUST_USE enum err scan_batch(struct scan *sc, struct batch_info *out, const uint8_t **data);
 
+/* What is done with a batch on such a walk gave `e`: a file that was not there must not look like the walk's end,
+ * behind which a recovery cuts and a cleaning drops. */
+static inline enum err scan_work(enum err e)
+{
+    return e == ERR_NOT_FOUND ? ERR_IO : e;
+}
+
 #endif

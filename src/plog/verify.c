@@ -105,12 +105,6 @@ static void see_file(void *arg, const char *name, bool is_dir)
         note_name(fl, name);
 }
 
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
-
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -122,12 +116,12 @@ static void tell_notes(struct files *fl)
     if (fl->note_count > 1) qsort(fl->notes, fl->note_count, sizeof(char *), compare_names);
     for (size_t i = 0; i < fl->note_count; i++) {
         char *path = mem_printf("%s/%s", v->opt->dir, fl->notes[i]);
-        if (ends_with(path, SEGMENT_DELETED))
+        if (str_ends_with(str_of(path), SEGMENT_DELETED))
             verify_found(v, VERIFY_LEFTOVER, path, -1, "a file of a deleted segment");
-        else if (ends_with(path, SEGMENT_CLEANED) || ends_with(path, SEGMENT_SWAP))
+        else if (str_ends_with(str_of(path), SEGMENT_CLEANED) || str_ends_with(str_of(path), SEGMENT_SWAP))
             verify_found(v, VERIFY_LEFTOVER, path, -1,
                          "a file of a segment that the cleaner was about to put in place");
-        else if (ends_with(path, ".tmp"))
+        else if (str_ends_with(str_of(path), ".tmp"))
             verify_found(v, VERIFY_LEFTOVER, path, -1, "a file that was being written");
         else if (strstr(fl->notes[i], SEGMENT_LOG ".cut-"))
             verify_found(v, VERIFY_STRAY, path, -1, "bytes that a repair cut off");

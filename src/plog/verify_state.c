@@ -10,8 +10,6 @@
 
 /* ---- Epochs */
 
-static const size_t EPOCHS_SIZE_MAX = (size_t)64 << 20;
-
 /* Reading passes over entries that contradict the others. */
 static void epochs_compare(struct verify *v, const char *text, size_t size)
 {
@@ -31,7 +29,7 @@ static void epochs_open(struct verify *v)
     char *text = NULL;
     size_t size = 0;
     v->epochs_path = mem_printf("%s/" LEADER_EPOCHS, v->opt->dir);
-    enum err e = fs_read_whole(v->opt->fs, v->epochs_path, EPOCHS_SIZE_MAX, &text, &size);
+    enum err e = fs_read_whole(v->opt->fs, v->epochs_path, EPOCHS_FILE_SIZE_MAX, &text, &size);
     v->epochs_missing = e == ERR_NOT_FOUND || (!e && size == 0);
     if (!e && size > 0) e = epochs_decode(&v->epochs, v->epochs_path, text, size, &f);
     if (e && e != ERR_NOT_FOUND) {

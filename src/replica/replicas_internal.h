@@ -69,7 +69,8 @@ struct opening {
         int32_t leader_epoch, isr_count, topic_partitions;
         struct uuid topic_id;
     } role;
-    struct move *move; /* to another directory, that a stop has interrupted */
+    int32_t epoch_to_begin; /* the worker's, while the role may become another; -1: none */
+    struct move *move;      /* to another directory, that a stop has interrupted */
     bool move_tried;
     struct stop_job *stopper; /* waits for the end, to delete the partition */
 };
@@ -188,6 +189,8 @@ enum err replicas_dir_check(struct log_dir *d, enum err e, const char *what);
 /* replicas_survey.c */
 /* "topic-7" apart: the index is behind the last dash.  `topic` is to be freed.  False for other directories. */
 bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index);
+/* The same for "topic-7.<id>-delete" and its like. */
+bool replicas_parse_marked_name(const char *name, char **topic, int32_t *index);
 
 /* replicas_load.c */
 /* What is known of a log before it is opened; zeroed but for the id when it is new. */

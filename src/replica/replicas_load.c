@@ -17,29 +17,37 @@ struct load {
     size_t count, cap;
 };
 
-static bool ends_with(const char *s, const char *tail)
+/* Of a partition that was deleted: what else has such a name was not put there by a broker, and is not ours to remove.
+ */
+static void load_doomed(struct load *ld, const char *name)
 {
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
+    char *topic;
+    int32_t index;
+    char *path = mem_printf("%s/%s", ld->dir->path, name);
+    if (replicas_parse_marked_name(name, &topic, &index)) {
+        mem_free(topic);
+        replicas_doom(ld->r, path, 0);
+    } else {
+        LOG_WARN("directory_ignored", "dir=\"%s\" reason=\"not the name of a deleted partition\"", path);
+    }
+    mem_free(path);
 }
 
 static void load_dir_entry(void *arg, const char *name, bool is_dir)
 {
     struct load *ld = arg;
     if (!is_dir) return;
-    if (ends_with(name, "-delete")) {
-        char *path = mem_printf("%s/%s", ld->dir->path, name);
-        replicas_doom(ld->r, path, 0);
-        mem_free(path);
+    if (str_ends_with(str_of(name), "-delete")) {
+        load_doomed(ld, name);
         return;
     }
     char *topic;
     int32_t index;
-    if (ends_with(name, "-future")) {
+    if (str_ends_with(str_of(name), "-future")) {
         replicas_move_note(ld->r, ld->dir, name);
         return;
     }
-    if (ends_with(name, "-stray") || !replicas_parse_dir_name(name, &topic, &index)) return;
+    if (str_ends_with(str_of(name), "-stray") || !replicas_parse_dir_name(name, &topic, &index)) return;
     struct partition *p = partition_new(topic, index, ld->dir, &ld->r->services);
     p->found = true;
     mem_free(topic);

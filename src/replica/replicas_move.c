@@ -244,6 +244,7 @@ static void turn_done(struct job *job)
         return; /* replicas_moves_close() has it */
     } else if (m->e) {
         failed(m);
+        kick(r); /* another one has its place meanwhile */
     } else {
         m->retry_us = 0;
         turn_at(m, next_turn_us(m));
@@ -268,7 +269,8 @@ static void turn(struct move *m)
     workers_submit(r->opt.workers, &m->job);
 }
 
-/* num.replica.alter.log.dirs.threads: so many at a time, the first come first. */
+/* num.replica.alter.log.dirs.threads: so many at a time, the first come first; but for one or two more when what was
+ * delayed tries again. */
 static void kick(struct replicas *r)
 {
     if (!r->moves_started) return;
@@ -279,6 +281,7 @@ static void kick(struct replicas *r)
         n = 0;
         LIST_EACH (&r->moves, node) {
             struct move *m = CONTAINER_OF(node, struct move, node);
+            if (m->retry_us > 0 && timer_is_set(&m->timer)) continue; /* a full disk holds up nobody else */
             if (n++ >= limit) break;
             if (!m->busy && !timer_is_set(&m->timer)) {
                 next = m;
@@ -412,9 +415,7 @@ void replicas_set_move_rate(struct replicas *r, int64_t bytes_per_s)
 void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name)
 {
     struct found_move *fm = mem_zalloc(1, sizeof *fm);
-    const char *dot = strrchr(name, '.');
-    char *head = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
-    if (dot && replicas_parse_dir_name(head, &fm->topic, &fm->index)) {
+    if (replicas_parse_marked_name(name, &fm->topic, &fm->index)) {
         fm->dir = d;
         fm->path = mem_printf("%s/%s", d->path, name);
         list_push_back(&r->found_moves, &fm->node);
@@ -423,7 +424,6 @@ void replicas_move_note(struct replicas *r, struct log_dir *d, const char *name)
         LOG_WARN("directory_ignored", "dir=\"%s/%s\" reason=\"not the name of a future replica\"", d->path, name);
         mem_free(fm);
     }
-    mem_free(head);
 }
 
 static void found_move_free(struct found_move *fm)

@@ -77,8 +77,8 @@ static void settle(struct opening *op);
 static void epoch_work(struct job *job)
 {
     struct opening *op = CONTAINER_OF(job, struct opening, job);
-    if (op->role.leads && replicas_begin_epoch(op->p, op->role.leader_epoch)) op->e = ERR_IO; /* logged */
-    if (!op->e && op->move && !op->move_tried) (void)!replicas_move_open(op->move);           /* the same */
+    if (op->epoch_to_begin >= 0 && replicas_begin_epoch(op->p, op->epoch_to_begin)) op->e = ERR_IO; /* logged */
+    if (!op->e && op->move && !op->move_tried) (void)!replicas_move_open(op->move);                 /* the same */
     op->move_tried = true;
 }
 
@@ -125,6 +125,7 @@ static void settle(struct opening *op)
     if (!op->move) op->move = replicas_move_found(r, op->p);
     bool begins = op->role.leads && plog_last_epoch(op->p->pl) < op->role.leader_epoch;
     if (begins || (op->move && !op->move_tried)) {
+        op->epoch_to_begin = begins ? op->role.leader_epoch : -1;
         op->job = (struct job){.loop = r->opt.home, .work = epoch_work, .done = epoch_done};
         workers_submit(r->opt.workers, &op->job);
         return;

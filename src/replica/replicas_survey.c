@@ -27,6 +27,15 @@ bool replicas_parse_dir_name(const char *name, char **topic, int32_t *index)
     return true;
 }
 
+bool replicas_parse_marked_name(const char *name, char **topic, int32_t *index)
+{
+    const char *dot = strrchr(name, '.');
+    char *head = mem_strndup(name, dot ? (size_t)(dot - name) : 0);
+    bool parsed = replicas_parse_dir_name(head, topic, index);
+    mem_free(head);
+    return parsed;
+}
+
 static void survey_entry(void *arg, const char *name, bool is_dir)
 {
     struct replica_survey *sv = arg;

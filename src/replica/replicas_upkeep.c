@@ -1,4 +1,6 @@
 /* replicas_upkeep.c: what is done again and again: retention, checkpoints, the removal of deleted directories. */
+#include <inttypes.h>
+
 #include "base/mem.h"
 #include "replica/cleaner.h"
 #include "replica/replicas_internal.h"
@@ -140,14 +142,25 @@ static const struct {
     [CHORE_CLEANED] = {CHECKPOINT_CLEANER, value_cleaned, loaded_cleaned},
 };
 
+static bool segment_starts_at(const struct partition *p, int64_t offset)
+{
+    struct fs_stat st;
+    char *path = mem_printf("%s/%s-%d/%020" PRId64 ".log", p->dir->path, p->topic, p->index, offset);
+    enum err e = fs_stat(p->dir->r->opt.fs, path, &st);
+    mem_free(path);
+    return e == OK;
+}
+
 /* What the file had for a log that is not open (yet).  Recovery will make indexes anew without a sync.  If everything
  * was flushed, so that the recovery point is the log's end, and the segment is closed before the next checkpoint, that
  * point would lie behind a segment whose indexes may be lost: so it goes down to the last record, as
- * plog_recovery_start() would have it. */
+ * plog_recovery_start() would have it.  Not where a segment starts at the point: recovery touches none below it, and
+ * each further crash would have it read one more that was sound long ago. */
 static int64_t value_loaded(enum chore_kind kind, struct partition *p)
 {
     int64_t value = checkpoint_get(checkpoint_kinds[kind].loaded(p->dir), str_of(p->topic), p->index, -1);
-    return kind == CHORE_CHECKPOINT && !p->dir->clean && value > 0 ? value - 1 : value;
+    bool lowers = kind == CHORE_CHECKPOINT && !p->dir->clean && value > 0 && !segment_starts_at(p, value);
+    return lowers ? value - 1 : value;
 }
 
 /* One that went offline has its own values: recovery goes by them. */

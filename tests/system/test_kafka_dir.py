@@ -228,6 +228,18 @@ class TestAdoption:
                 assert c.list_offset("codec-none", 0, -1).Offset == 113
             broker.stop()
 
+    def test_a_crash_soon_after_a_start_has_nothing_older_read_again(self, started, tmp_path):
+        """What lies below Kafka's recovery points was sound, and damage there must not cost what lies behind it."""
+        log_dir, _ = kafka39.unpack("killed", tmp_path / "killed")
+        checkpoint = log_dir / "recovery-point-offset-checkpoint"
+        before = set(checkpoint.read_text().splitlines())
+        assert {"append-time 0 338", "codec-gzip 0 152"} <= before
+        broker = ours_on(started, tmp_path, log_dir)
+        for _ in range(3):
+            broker.start()
+            broker.kill()
+        assert {"append-time 0 338", "codec-gzip 0 152"} <= set(checkpoint.read_text().splitlines())
+
     def test_leader_epochs_never_fall(self, started, tmp_path, log_dir):
         """Kafka has led in the meantime, in epoch 7, and written in one partition and not in another."""
         broker = ours_on(started, tmp_path, log_dir).start()

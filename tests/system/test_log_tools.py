@@ -472,6 +472,17 @@ def test_repair_takes_no_record_without_being_told_and_keeps_what_it_takes(parti
         assert left + kept == data
 
 
+def test_repair_takes_a_gap_between_segments_for_that_of_a_compacted_log(partition):
+    directory = partition("txn-0")
+    log = first(directory, ".log")
+    cut(log, batch_positions(log)[-1])  # and so the index leads behind the end
+    records = records_of(directory)
+    assert records[-1]["offset"] > 62
+    run("log", "repair", directory)
+    assert ": sound." in run("log", "verify", directory)
+    assert records_of(directory) == records
+
+
 @pytest.mark.parametrize("name", ["metadata_unreadable", "old_format", "epoch_falls", "records_unreadable"])
 def test_repair_leaves_alone_what_it_cannot_mend(partition, name):
     directory = partition("txn-0")

@@ -413,6 +413,25 @@ def test_a_move_to_a_full_disk_waits_for_room(fresh_broker, tmp_path, topic_name
         broker.stop()
 
 
+def test_a_move_that_waits_for_room_holds_up_no_other(fresh_broker, tmp_path, topic_name):
+    with Disk(tmp_path / "small", megabytes=16) as disk:
+        dirs = [tmp_path / "big", disk.path / "logs", tmp_path / "other"]
+        one_at_a_time = {"num.replica.alter.log.dirs.threads": 1, "log.segment.delete.delay.ms": 0}
+        broker = fresh_broker({"log.dirs": ",".join(map(str, dirs))} | one_at_a_time).start()
+        with broker.connect() as c:
+            for index in range(2):
+                alter(c, topic_name, index, dirs[0])
+            c.new_topic(topic_name, 2)
+            fill(c, topic_name, 6)
+            disk.ballast(leave=2 * MEGABYTE)
+            assert alter(c, topic_name, 0, dirs[1]) == Kerr.NONE
+            wait_until(lambda: "move_delayed" in broker.output(), 60, "the disk is full")
+            assert alter(c, topic_name, 1, dirs[2]) == Kerr.NONE
+            wait_until(lambda: (dirs[2] / f"{topic_name}-1").is_dir(), 60, "the other one has moved")
+            assert (dirs[0] / f"{topic_name}-0").is_dir()
+        broker.stop()
+
+
 def test_a_move_from_or_to_a_failing_disk_ends_and_the_rest_lives(fresh_broker, tmp_path, topic_name):
     with Disk(tmp_path / "small", megabytes=32) as disk:
         dirs = [tmp_path / "big", disk.path / "logs"]

@@ -340,6 +340,19 @@ class TestStopping:
         wait_until(lambda: not (broker.log_dir / "stuck-0").exists(), 30, "the next start has deleted it")
         broker.stop()
 
+    def test_a_start_removes_what_a_broker_has_deleted_and_no_directory_besides(self, fresh_broker):
+        broker = fresh_broker()
+        left = broker.log_dir / ("gone-0." + "0" * 32 + "-delete")
+        others = [broker.log_dir / name for name in ("backup-delete", "gone-0-delete", "a.b-delete")]
+        for directory in (left, *others):
+            directory.mkdir(parents=True)
+            (directory / "file").write_text("precious")
+        broker.start()
+        wait_until(lambda: not left.exists(), 30, "what was deleted is removed")
+        broker.stop()
+        assert all((directory / "file").read_text() == "precious" for directory in others)
+        assert broker.output().count("not the name of a deleted partition") == len(others)
+
     def test_a_deletion_that_could_not_rename_is_tried_again_while_the_broker_runs(self, fresh_broker):
         broker = fresh_broker({"log.segment.delete.delay.ms": "0"}).start()
         with broker.connect() as c:

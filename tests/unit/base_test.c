@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/reader.h"
+#include "base/slice.h"
 #include "base/uuid.h"
 #include "base/writer.h"
 
@@ -118,6 +119,17 @@ static void pool_hands_the_last_freed_buffer_out_first(void **state)
     buf_pool_free(pool);
 }
 
+static void a_tail_is_found_at_the_end_alone(void **state)
+{
+    (void)state;
+    assert_true(str_ends_with(STR("a.log"), ".log"));
+    assert_true(str_ends_with(STR(".log"), ".log"));
+    assert_true(str_ends_with(STR_EMPTY, ""));
+    assert_false(str_ends_with(STR("a.log.swap"), ".log"));
+    assert_false(str_ends_with(STR("og"), ".log"));
+    assert_false(str_ends_with(STR_NULL, ".log"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +138,7 @@ int main(void)
         cmocka_unit_test(varints_round_trip_at_every_length),
         cmocka_unit_test(varint_too_long_is_corrupt),
         cmocka_unit_test(writer_keeps_splices_in_place_when_bytes_are_inserted),
+        cmocka_unit_test(a_tail_is_found_at_the_end_alone),
         cmocka_unit_test(pool_hands_the_last_freed_buffer_out_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

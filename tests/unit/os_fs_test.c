@@ -86,6 +86,21 @@ static void open_flags_mean_what_they_say(void **state)
     file_unref(f);
 }
 
+static void what_is_no_file_is_refused_and_never_waited_for(void **state)
+{
+    (void)state;
+    struct file *f;
+    assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
+    assert_int_equal(fs_mkdir(fs, in_dir("directory")), OK);
+    assert_int_equal(symlink("loop", in_dir("loop")), 0);
+    static const char *const names[] = {"pipe", "directory", "loop"};
+    static const unsigned ways[] = {FS_READ, FS_WRITE, FS_READ | FS_WRITE, FS_READ | FS_WRITE | FS_CREATE};
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++)
+        for (size_t k = 0; k < ARRAY_COUNT(ways); k++)
+            assert_int_equal(fs_open(fs, in_dir(names[i]), ways[k], &f), ERR_NOT_FILE);
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) assert_int_equal(fs_remove_all(fs, in_dir(names[i])), OK);
+}
+
 static void a_write_of_more_pieces_than_the_kernel_takes_is_complete(void **state)
 {
     (void)state;
@@ -438,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(open_flags_mean_what_they_say),
+        cmocka_unit_test(what_is_no_file_is_refused_and_never_waited_for),
         cmocka_unit_test(a_write_of_more_pieces_than_the_kernel_takes_is_complete),
         cmocka_unit_test(a_write_that_does_not_fit_is_an_error),
         cmocka_unit_test(a_read_ends_at_the_end_of_the_file),

@@ -169,6 +169,21 @@ static void segments_roll_by_time_of_their_records(void **state)
     world_fini(&w);
 }
 
+static void a_timestamp_before_all_time_rolls_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    w.opt.config.segment_ms = 1000;
+    world_open(&w);
+    append_ok(&w, (struct batch_spec){.timestamp = T0_MS});
+    append_ok(&w, (struct batch_spec){.timestamp = INT64_MIN + 1});
+    append_ok(&w, (struct batch_spec){.timestamp = T0_MS});
+    assert_int_equal(read_all(&w, 0, 100), 3);
+    assert_int_equal(size_of_file(&w, "00000000000000000002.log"), -1);
+    world_fini(&w);
+}
+
 static void a_full_index_rolls_the_segment(void **state)
 {
     (void)state;
@@ -516,6 +531,7 @@ int main(void)
         cmocka_unit_test(indexes_are_written_as_kafka_writes_them),
         cmocka_unit_test(a_late_batch_leaves_the_time_index_alone),
         cmocka_unit_test(segments_roll_by_time_of_their_records),
+        cmocka_unit_test(a_timestamp_before_all_time_rolls_nothing),
         cmocka_unit_test(a_full_index_rolls_the_segment),
         cmocka_unit_test(log_append_time_is_the_brokers),
         cmocka_unit_test(a_batch_larger_than_a_segment_is_refused),

@@ -643,6 +643,40 @@ static void a_full_disk_ends_the_cleaning_and_leaves_no_trace(void **state)
     }
 }
 
+static void files_that_vanish_meanwhile_end_the_cleaning_and_cost_no_record(void **state)
+{
+    (void)state;
+    for (int after = 0, failed = 0;; after++) {
+        struct world w;
+        struct cleaner cl;
+        begin(&w, &cl);
+        for (int i = 0; i < 10; i++) {
+            append_kv(&w, "a", i == 9 ? "last" : "1");
+            append_kv(&w, i & 1 ? "b" : "c", "1");
+        }
+        roll(&w);
+        assert_int_equal(plog_flush(w.pl), OK);
+        w.fs.op = FAIL_OPEN;
+        w.fs.times = 1000;
+        w.fs.after = after;
+        w.fs.e = ERR_NOT_FOUND;
+        enum err e = clean_once(&w, &cl);
+        failed += e != OK;
+        w.fs.op = FAIL_NONE;
+        if (w.failed_count > 0) { /* in the midst of the exchange */
+            world_kill(&w);
+            world_open(&w);
+        }
+        if (e) clean_ok(&w, &cl);
+        check_view(&w, "c=1@17 a=last@18 b=1@19");
+        world_fini(&w);
+        if (!w.fs.fired) {
+            assert_true(failed > 1 && !e);
+            break;
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -666,6 +700,7 @@ int main(void)
         cmocka_unit_test(readers_keep_what_they_began_with),
         cmocka_unit_test(a_cleaned_log_opens_as_it_was),
         cmocka_unit_test(a_full_disk_ends_the_cleaning_and_leaves_no_trace),
+        cmocka_unit_test(files_that_vanish_meanwhile_end_the_cleaning_and_cost_no_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,6 +93,37 @@ static void what_is_appended_while_a_sync_runs_is_left_to_the_next_round(void **
     world_fini(&w);
 }
 
+static void fail_an_append_meanwhile(void *arg)
+{
+    struct world *w = arg;
+    w->fs.op = FAIL_WRITE;
+    w->fs.times = 1;
+    w->fs.tear_bytes = 10;
+    w->fs.e = ERR_FULL;
+    struct append a = append_batch(w, (struct batch_spec){.count = 1, .value_size = 100});
+    assert_int_equal(a.kerr, KERR_KAFKA_STORAGE_ERROR);
+}
+
+/* Nothing was appended, but the file was written to and cut: if a loss of power brought that back in a segment that is
+ * closed by then, nobody would look for it below the recovery point. */
+static void a_write_that_fails_while_a_sync_runs_has_the_next_flush_sync_again(void **state)
+{
+    (void)state;
+    struct world w;
+    start(&w, false, -1);
+    append_one(&w);
+    w.fs.syncing = fail_an_append_meanwhile;
+    w.fs.syncing_arg = &w;
+    assert_int_equal(plog_flush(w.pl), OK);
+    assert_int_equal(plog_recovery_point(w.pl), 1);
+    int syncs = w.fs.syncs;
+    assert_int_equal(plog_flush(w.pl), OK);
+    assert_int_equal(w.fs.syncs, syncs + 1);
+    assert_int_equal(plog_flush(w.pl), OK);
+    assert_int_equal(w.fs.syncs, syncs + 1);
+    world_fini(&w);
+}
+
 static void a_duplicate_of_what_is_not_on_the_disk_waits_too(void **state)
 {
     (void)state;
@@ -249,6 +280,7 @@ int main(void)
         cmocka_unit_test(with_flush_messages_the_append_that_reaches_the_number_waits),
         cmocka_unit_test(in_group_mode_every_append_waits_and_one_sync_serves_all),
         cmocka_unit_test(what_is_appended_while_a_sync_runs_is_left_to_the_next_round),
+        cmocka_unit_test(a_write_that_fails_while_a_sync_runs_has_the_next_flush_sync_again),
         cmocka_unit_test(a_duplicate_of_what_is_not_on_the_disk_waits_too),
         cmocka_unit_test(a_duplicate_alone_brings_the_flush_that_failed_before),
         cmocka_unit_test(a_failed_sync_is_final),

@@ -188,6 +188,28 @@ static void aborted_transactions_of_kafkas_are_found(void **state)
     }
 }
 
+static void a_file_that_cannot_be_made_ends_the_recovery_and_cuts_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    copy_fixture(&w, "txn-0");
+    w.clock.now_ms = INT64_C(1795970832714);
+    const int64_t size = size_of_file(&w, "00000000000000000062.log");
+    w.fs.op = FAIL_OPEN;
+    w.fs.times = INT_MAX;
+    w.fs.only = ".txnindex";
+    w.fs.e = ERR_NOT_FOUND; /* what a directory that has vanished says */
+    struct plog *pl;
+    struct fault f;
+    assert_int_equal(plog_open(&pl, &w.opt, &f), ERR_IO);
+    assert_int_equal(size_of_file(&w, "00000000000000000062.log"), size);
+    w.fs.op = FAIL_NONE;
+    world_open(&w);
+    assert_int_equal(plog_end(w.pl), 112);
+    world_fini(&w);
+}
+
 /* ---- Torn ends */
 
 enum { BATCHES = 6 };
@@ -553,6 +575,63 @@ static void messages_of_old_formats_are_named(void **state)
     }
 }
 
+/* Segments 0, 2, 4 and 6, closed cleanly. */
+static void make_segments(struct world *w)
+{
+    world_init(w);
+    w->opt.config.segment_bytes = 600;
+    world_open(w);
+    for (int i = 0; i < 8; i++) append_ok(w, (struct batch_spec){.value_size = 200});
+    world_close(w);
+}
+
+static void copy_file(struct world *w, const char *from, const char *to)
+{
+    uint8_t *data;
+    size_t size;
+    read_file(w, from, &data, &size);
+    write_file(w, to, data, size);
+    mem_free(data);
+}
+
+static void refused_with(struct world *w, enum err wanted, const char *text)
+{
+    struct plog *pl;
+    struct fault f;
+    assert_int_equal(plog_open(&pl, &w->opt, &f), wanted);
+    if (!strstr(f.text, text)) fail_msg("%s", f.text);
+}
+
+static void a_segment_under_another_ones_name_is_named_and_nothing_goes_on_behind_it(void **state)
+{
+    (void)state;
+    struct world w;
+    make_segments(&w);
+    copy_file(&w, "00000000000000000002.log", "00000000000000000044.log");
+    refused_with(&w, ERR_INVALID, "00000000000000000044.log begins with offset 2,");
+    remove_file(&w, "00000000000000000044.log");
+    copy_file(&w, "00000000000000000002.log", "09223372036854775807.log");
+    refused_with(&w, ERR_INVALID, "09223372036854775807.log is named after an offset");
+    remove_file(&w, "09223372036854775807.log");
+    world_open(&w);
+    assert_int_equal(read_all(&w, 0, 1 << 20), 8);
+    world_fini(&w);
+}
+
+static void a_segment_with_offsets_of_the_next_one_is_an_error_to_read(void **state)
+{
+    (void)state;
+    struct world w;
+    make_segments(&w);
+    copy_file(&w, "00000000000000000006.log", "00000000000000000002.log");
+    world_open(&w);
+    struct plog_slice slice;
+    assert_int_equal(plog_read(w.pl, 2, 4, 1 << 20, true, false, &slice), ERR_CORRUPT);
+    assert_int_equal(plog_read(w.pl, 2, 8, 1 << 20, true, false, &slice), ERR_CORRUPT);
+    assert_int_equal(read_all(&w, 4, 1 << 20), 4);
+    world_fini(&w);
+}
+
 static void leftovers_of_deletion_and_cleaning_are_cleared_away(void **state)
 {
     (void)state;
@@ -669,6 +748,7 @@ int main(void)
         cmocka_unit_test(what_kafka_wrote_is_read),
         cmocka_unit_test(indexes_made_anew_are_kafkas),
         cmocka_unit_test(aborted_transactions_of_kafkas_are_found),
+        cmocka_unit_test(a_file_that_cannot_be_made_ends_the_recovery_and_cuts_nothing),
         cmocka_unit_test(a_log_cut_at_any_byte_of_its_last_batch_is_whole_again),
         cmocka_unit_test(garbage_behind_the_end_is_cut),
         cmocka_unit_test(a_flipped_bit_cuts_the_log_before_its_batch_and_what_follows),
@@ -681,6 +761,8 @@ int main(void)
         cmocka_unit_test(a_first_epochs_file_that_was_torn_costs_no_epoch),
         cmocka_unit_test(damaged_indexes_are_made_anew),
         cmocka_unit_test(messages_of_old_formats_are_named),
+        cmocka_unit_test(a_segment_under_another_ones_name_is_named_and_nothing_goes_on_behind_it),
+        cmocka_unit_test(a_segment_with_offsets_of_the_next_one_is_an_error_to_read),
         cmocka_unit_test(leftovers_of_deletion_and_cleaning_are_cleared_away),
         cmocka_unit_test(swap_files_of_an_unfinished_split_go),
         cmocka_unit_test(another_topics_directory_is_refused),

@@ -155,6 +155,21 @@ static void an_idle_segment_is_rolled_when_segment_ms_is_over(void **state)
     world_fini(&w);
 }
 
+static void a_segment_ms_without_end_rolls_nothing_and_asks_for_no_look(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    w.opt.config.segment_ms = INT64_MAX;
+    w.opt.config.producer_expiration_ms = INT64_MAX;
+    world_open(&w);
+    append_ok(&w, (struct batch_spec){.count = 1});
+    w.clock.now_ms += 10000;
+    assert_int_equal(retain(&w, NO_LIMIT), INT64_MAX);
+    assert_int_equal(size_of_file(&w, "00000000000000000001.log"), -1);
+    world_fini(&w);
+}
+
 static void truncation_cuts_segments_state_and_epochs(void **state)
 {
     (void)state;
@@ -482,6 +497,7 @@ int main(void)
         cmocka_unit_test(segments_over_the_size_limit_go_oldest_first),
         cmocka_unit_test(deleted_records_are_gone_at_once_and_their_segments_with_the_next_round),
         cmocka_unit_test(an_idle_segment_is_rolled_when_segment_ms_is_over),
+        cmocka_unit_test(a_segment_ms_without_end_rolls_nothing_and_asks_for_no_look),
         cmocka_unit_test(truncation_cuts_segments_state_and_epochs),
         cmocka_unit_test(truncation_below_the_first_segment_starts_anew_there),
         cmocka_unit_test(epochs_tell_where_they_end),

@@ -17,6 +17,7 @@ static struct fs_sim *start_two(struct world *w, struct partition **first, struc
     apply(w, 2, true);
     assert_int_equal(w->apply_errors[0] | w->apply_errors[1], KERR_NONE);
     struct partition *p = partition_at(w, 0), *q = partition_at(w, 1);
+    assert(p && q);
     *first = is_in(p, DIRS[0]) ? p : q;
     *second = is_in(p, DIRS[0]) ? q : p;
     assert_true(is_in(*second, DIRS[1]));

@@ -181,6 +181,50 @@ static void many_logs_get_to_the_disk_by_a_few_jobs(void **state)
     mem_free(reps);
 }
 
+struct flushing_thread {
+    pthread_t thread;
+    struct partition *list[2];
+    pthread_barrier_t *start;
+};
+
+static void *flush_both_again_and_again(void *arg)
+{
+    struct flushing_thread *t = arg;
+    pthread_barrier_wait(t->start);
+    for (int n = 0; n < 2000; n++) {
+        struct partition *list[2] = {t->list[0], t->list[1]};
+        struct plog_flush *rounds[2];
+        for (int i = 0; i < 2; i++) {
+            rounds[i] = plog_flush_begin(list[i]->pl, true);
+            sched_yield();
+        }
+        for (int i = 0; i < 2; i++)
+            if (rounds[i]) assert_int_equal(plog_flush_finish(rounds[i]), OK);
+        for (int i = 0; i < 2; i++)
+            if (!rounds[i]) assert_int_equal(plog_flush(list[i]->pl), OK); /* the other thread had it */
+    }
+    return NULL;
+}
+
+/* As who flushes for appends and who makes room for files do, each in an order of its own. */
+static void two_threads_that_flush_the_same_logs_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    struct replica reps[2];
+    pthread_barrier_t begin;
+    for (int i = 0; i < 2; i++) start(&reps[i], NULL, false);
+    pthread_barrier_init(&begin, NULL, 2);
+    struct flushing_thread threads[2] = {
+        {.list = {reps[0].p, reps[1].p}, .start = &begin},
+        {.list = {reps[1].p, reps[0].p}, .start = &begin},
+    };
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i].thread, NULL, flush_both_again_and_again, &threads[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i].thread, NULL);
+    pthread_barrier_destroy(&begin);
+    for (int i = 0; i < 2; i++) finish(&reps[i]);
+}
+
 static pthread_t closed_by;
 
 static void noting_close(struct file *f)
@@ -336,6 +380,7 @@ int main(void)
         cmocka_unit_test(waiters_are_woken_by_what_they_wait_for_alone),
         cmocka_unit_test(who_waits_for_a_flush_that_fails_is_told),
         cmocka_unit_test(many_logs_get_to_the_disk_by_a_few_jobs),
+        cmocka_unit_test(two_threads_that_flush_the_same_logs_do_not_wait_for_each_other),
         cmocka_unit_test(the_last_reference_has_a_worker_close_the_log),
         cmocka_unit_test(files_go_when_their_delay_is_over_and_not_before),
         cmocka_unit_test(a_check_looks_at_what_has_changed_alone),

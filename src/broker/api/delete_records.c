@@ -91,10 +91,11 @@ static void delete_all(struct request *rq)
     for (size_t i = 0; i < op->count; i++) {
         struct deletion *d = &op->deletions[i];
         enum err e = partition_raise_start(d->p, d->offset);
+        const struct partition *next = partition_successor(d->p); /* it may have just moved to another log directory */
         if (e)
             d->out->error_code = (int16_t)kerr_of(e);
         else
-            d->out->low_watermark = plog_start(d->p->pl);
+            d->out->low_watermark = plog_start((next ? next : d->p)->pl);
         partition_unref(d->p); /* here, since the last one closes files */
     }
 }
