@@ -81,8 +81,9 @@ static int64_t planned_end(const struct planning *p, size_t at, int64_t uncleana
 
 static void plan_start(const struct planning *p, int64_t checkpoint, struct clean_plan *out)
 {
-    out->reset = checkpoint > p->end || (checkpoint >= 0 && checkpoint < p->start);
-    out->first_dirty = checkpoint < 0 || out->reset ? p->start : checkpoint;
+    bool passed = checkpoint >= 0 && checkpoint < p->start; /* as it happens where retention deletes what is clean */
+    out->reset = checkpoint > p->end || (passed && !p->config.cleanup_delete);
+    out->first_dirty = checkpoint > p->end ? p->start : MAX(checkpoint, p->start);
 }
 
 /* Leaves out dirty segments with a record younger than min.compaction.lag.ms, and all behind the first of them. */
@@ -433,6 +434,12 @@ static enum err explain(struct cleaning *c, enum err e)
 }
 
 /* Unless the log was cut after the last group. */
+bool plog_clean_first(struct plog *pl, const struct clean_plan *plan)
+{
+    int64_t none = -1;
+    return atomic_compare_exchange_strong(&pl->cleaned, &none, plan->first_dirty);
+}
+
 static enum err raise_cleaned(struct cleaning *c, int64_t offset)
 {
     pthread_mutex_lock(&c->pl->lock);

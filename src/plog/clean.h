@@ -30,9 +30,13 @@ struct clean_plan {
     double ratio;                           /* dirty of both; 0 when there are none */
     bool overdue;                           /* something dirty is older than max.compaction.lag.ms */
     bool due;                               /* overdue, or more than min.cleanable.dirty.ratio is dirty */
-    bool reset;                             /* plog_cleaned() did not fit the log: cleaned from the start */
+    bool reset;                             /* plog_cleaned() did not fit the log, which is odd: from the start */
 };
 
+/* Before the first cleaning of a log, whose holes recovery must not take for a loss even if the topic is not compacted
+ * any more: from here on plog_cleaned() says that there may be some, which is to be checkpointed first.  False: it says
+ * so already. */
+bool plog_clean_first(struct plog *pl, const struct clean_plan *plan);
 /* `below`: nothing at or above it is cleaned; the last stable offset below the high watermark.  A log that is not to be
  * compacted has an empty plan.  Worker: may look into closed segments. */
 MUST_USE enum err plog_clean_plan(struct plog *pl, int64_t below, int64_t now_ms, struct clean_plan *out);

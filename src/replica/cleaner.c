@@ -192,7 +192,8 @@ static void clean_one(struct cleaner *cl, struct partition *p, const struct clea
         .plan = *plan, .now_ms = clock_wall_ms(clock), .tools = tools, .go_on = go_on, .arg = &job};
     struct clean_result result;
     int64_t began_us = clock_mono_us(clock);
-    enum err e = plog_clean(p->pl, &rq, &result);
+    enum err e = plog_clean_first(p->pl, plan) ? replicas_write_checkpoints(cl->r, CHORE_CLEANED) : OK;
+    if (!e) e = plog_clean(p->pl, &rq, &result);
     bool filed = !e && replicas_write_checkpoints(cl->r, CHORE_CLEANED) == OK;
     if (!e) {
         tell(p, plan, &result, clock_mono_us(clock) - began_us);

@@ -129,7 +129,7 @@ def test_a_corrupt_log_is_set_aside_and_the_others_are_cleaned(fresh_broker):
     broker.start()
     await_cleaned(broker, "well")
     wait_until(lambda: "cleaning_failed topic=sick" in broker.output(), 60, "it is told of")
-    assert cleaned_to(broker, "sick") == -1
+    assert cleaned_to(broker, "sick") <= 0, "nothing of it counts as cleaned"
     with broker.connect() as conn:
         fill(conn, "well", 100, first=100)
         await_cleaned(broker, "well")
@@ -168,11 +168,22 @@ def test_threads_and_pace_change_while_a_cleaning_waits(fresh_broker):
             fill(conn, topic, 100)
         answer = conn.call("DeleteTopics", version=1, TopicNames=["first"], TimeoutMs=30000)
         assert answer.Responses[0].ErrorCode == 0
-        assert cleaned_to(broker, "first") == cleaned_to(broker, "second") == -1
+        assert max(cleaned_to(broker, topic) for topic in ("first", "second")) <= 0
         alter(conn, 4, "", **{"log.cleaner.io.max.bytes.per.second": "1e9", "log.cleaner.threads": "2"})
         await_cleaned(broker, "second")
         alter(conn, 4, "", **{"log.cleaner.threads": "1"})
         fill(conn, "second", 100, first=100)
         await_cleaned(broker, "second")
         assert values(conn, "second") == expected(200)
+    broker.stop()
+
+
+def test_that_a_log_may_have_holes_is_written_down_before_the_first_one(fresh_broker, topic_name):
+    """Recovery goes by it, should the topic not be compacted any more by then."""
+    broker = fresh_broker(BROKER_CONFIG | {"log.cleaner.io.max.bytes.per.second": "100"}).start()
+    with broker.connect() as c:
+        c.new_topic(topic_name, configs=COMPACT)
+        fill(c, topic_name, 100)
+        wait_until(lambda: cleaned_to(broker, topic_name) == 0, 60, "the first cleaning has begun")
+    assert "log_cleaned" not in broker.output()
     broker.stop()

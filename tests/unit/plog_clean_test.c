@@ -431,6 +431,10 @@ static void plans_follow_the_checkpoint(void **state)
     assert_int_equal(plog_clean_plan(w.pl, 4, now_ms, &plan), OK);
     assert_true(plan.reset);
     assert_int_equal(plan.first_dirty, 2);
+    w.pl->config.cleanup_delete = true; /* then it is nothing odd */
+    assert_int_equal(plog_clean_plan(w.pl, 4, now_ms, &plan), OK);
+    assert_false(plan.reset);
+    assert_int_equal(plan.first_dirty, 2);
     world_fini(&w);
 }
 
