@@ -12,21 +12,21 @@ import subprocess
 
 import pytest
 
+import kafka39
 import programs
 from batches import Record, build
 from brokers import Broker
 from messages import REPOSITORY
 from messages import record as record_message
 
-ARCHIVES = ("kafka39-broker1-clean.tar.xz", "kafka39-broker2-killed.tar.xz")
 PREALLOCATED = 10 << 20
 
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory):
     root = tmp_path_factory.mktemp("kafka39")
-    for archive in ARCHIVES:
-        subprocess.run(["tar", "-xSJf", REPOSITORY / "tests/data" / archive, "-C", root], check=True)
+    for which in kafka39.FIXTURES:
+        kafka39.unpack(which, root)
     return root
 
 

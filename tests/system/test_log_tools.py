@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 
+import kafka39
 from batches import Record, build, now_ms
 from brokers import Broker, wait_until
 from messages import REPOSITORY
@@ -18,7 +19,7 @@ from messages import record as record_message
 pytestmark = pytest.mark.barnabas_only
 
 DATA = REPOSITORY / "tests/data"
-FIXTURES = {"b1": "kafka39-broker1-clean.tar.xz", "b2": "kafka39-broker2-killed.tar.xz"}
+FIXTURES = [name for _, name, _ in kafka39.FIXTURES.values()]  # the directories: b1, b2
 
 
 def run(*words, status=0):
@@ -51,8 +52,8 @@ def state_of(directory):
 def unpacked(tmp_path_factory):
     """Both log directories, to be looked at."""
     root = tmp_path_factory.mktemp("kafka39")
-    for archive in FIXTURES.values():
-        subprocess.run(["tar", "-xSJf", DATA / archive, "-C", root], check=True)
+    for which in kafka39.FIXTURES:
+        kafka39.unpack(which, root)
     return root
 
 
