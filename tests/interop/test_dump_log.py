@@ -16,7 +16,6 @@ import kafka39
 import programs
 from batches import Record, build
 from brokers import Broker
-from messages import REPOSITORY
 from messages import record as record_message
 
 PREALLOCATED = 10 << 20
