@@ -6,8 +6,8 @@
  * another kind of the same group objects with the same offsets.
  *
  * Thread: its host's loop; only replaying may be done on another thread, before anybody else knows the shard.
- * Every entry point may call env->answer() before it returns, for its own call and for others; none calls env->write()
- * with the shard in a state that another entry point could not be called in. */
+ * Every entry point may call env->answer() before it returns, for its own call and for others.  Answers are given last,
+ * when the shard has nothing half done, so that answer() may call group_shard_call() and group_shard_drop(). */
 #ifndef GROUP_SHARD_H
 #define GROUP_SHARD_H
 
@@ -38,7 +38,7 @@ enum group_api {
     GROUP_API_COUNT
 };
 
-/* One request in the shard's hands, embedded in what asked.  The caller fills in the first block; all of it, with the
+/* One request in the shard's hands, embedded in what asked.  Zeroed, then the caller fills in the first block; all of it, with the
  * memory of `in`, stays alone with the shard until env->answer() has it or group_shard_drop() returns.  `in` is not kept
  * after the call is answered: what a group remembers it copies. */
 struct group_call {
@@ -52,7 +52,8 @@ struct group_call {
     struct arena *arena; /* where the answer's arrays and strings go; nothing in `out` points into the shard */
 
     /* the shard's own */
-    struct list_node node;
+    struct list_node waiting; /* in the shard's list of calls; in none: not the shard's */
+    struct list_node node;    /* of group_write.calls */
     struct group_member *member;
     struct group_write *write;
     size_t pending; /* what it still waits for */
