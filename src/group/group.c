@@ -119,6 +119,7 @@ char *group_make_member_id(struct group_shard *sh, struct str prefix)
 {
     struct uuid id = sh->env.member_id(sh->env.arg);
     const uint8_t *b = id.bytes;
-    return mem_printf("%.*s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", STR_ARG(prefix), b[0],
-                      b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    return mem_printf("%.*s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", STR_ARG(prefix),
+                      b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+                      b[15]);
 }

@@ -86,10 +86,8 @@ static enum kerr leave_one(struct group *grp, const struct leave_group_request_m
         enum kerr kerr = group_member_check(grp, who->member_id, who->group_instance_id, &m);
         if (kerr) return kerr;
     }
-    struct group_cause cause = {.what = "a member left",
-                                .reason = who->reason,
-                                .member_id = str_of(m->id),
-                                .client_id = str_of(m->client_id)};
+    struct group_cause cause = {
+        .what = "a member left", .reason = who->reason, .member_id = str_of(m->id), .client_id = str_of(m->client_id)};
     group_member_lose(m, &cause);
     return KERR_NONE;
 }

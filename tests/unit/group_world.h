@@ -95,8 +95,7 @@ static inline void world_new(struct group_world *w, const struct group_options *
     log_init(NULL, NULL, LOG_LEVEL_ERROR);
     list_init(&w->calls);
     list_init(&w->writes);
-    struct group_shard_env env = {
-        .arg = w, .answer = world_answer, .write = world_write, .member_id = world_member_id};
+    struct group_shard_env env = {.arg = w, .answer = world_answer, .write = world_write, .member_id = world_member_id};
     w->sh = group_shard_new(7, &env, &w->opt);
 }
 
@@ -130,8 +129,7 @@ static inline void world_stop(struct group_world *w)
     group_shard_close(w->sh, KERR_NOT_COORDINATOR);
     world_write_all(w);
     group_shard_free(w->sh);
-    LIST_EACH(&w->calls, node)
-    {
+    LIST_EACH (&w->calls, node) {
         struct world_call *c = CONTAINER_OF(node, struct world_call, node);
         assert_true(c->dropped || c->answers == 1);
         list_remove(node);
