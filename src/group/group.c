@@ -23,6 +23,7 @@ void group_free(struct group *grp)
 {
     ASSERT(grp->members == NULL && grp->pending == NULL && grp->writes == 0);
     struct group_shard *sh = grp->shard;
+    if (sh->expiry_next == grp) sh->expiry_next = grp->hh.next;
     HASH_DEL(sh->groups, grp);
     shard_timer_cancel(sh, &grp->join_timer);
     shard_timer_cancel(sh, &grp->sync_timer);

@@ -83,9 +83,9 @@ struct group_rebalance {
 /* One committed offset. */
 struct group_offset {
     int64_t offset, commit_ms, expire_ms; /* expire_ms -1: by offsets.retention.minutes */
-    int64_t record_offset;                /* where its record is in the log; a later one wins */
+    int64_t record_offset;                /* orders it among all records of the log; a later one wins */
     int32_t leader_epoch;
-    char *metadata; /* owned, "" for none */
+    struct str metadata; /* owned; data NULL for none, which is told as "" */
 };
 
 /* What the group knows of one partition of a topic. */
@@ -93,7 +93,7 @@ struct group_position {
     int32_t partition;
     bool committed;           /* `safe` is there */
     struct group_offset safe; /* what OffsetFetch tells */
-    uint32_t writing;         /* commits that are on their way */
+    uint32_t writing;         /* records of it that are on their way, tombstones too */
     uint32_t in_transactions; /* open transactions that would change it */
     UT_hash_handle hh;
 };
@@ -104,8 +104,9 @@ struct group_topic {
     UT_hash_handle hh;
 };
 
-/* Offsets that a transaction will commit, if it does: by producer. */
+/* Offsets that a transaction will commit, if it does (transactions.c): by producer, of a group and of all groups. */
 struct group_transaction;
+struct group_producer;
 
 struct group {
     UT_hash_handle hh;
@@ -151,6 +152,14 @@ struct group_shard {
     struct list calls;    /* that wait, by group_call.waiting */
     struct list answered; /* given to the host at the end of the entry point */
     bool answering;       /* an entry point below us is at that */
+
+    /* What the last record of an offset counted as: a record's place in the log while replaying, afterwards one more
+     * for every record that is safe.  Only their order means something. */
+    int64_t record_offset;
+    struct group_producer *producers; /* uthash: those with open transactions */
+    struct timer expiry;              /* goes on with a sweep that has done enough for one turn; */
+    struct group *expiry_next;        /*   from here, NULL when none goes on */
+    struct group_name *skipped;       /* uthash: groups whose records replay.c does not know */
 };
 
 /* ---- group.c: the group itself */
@@ -168,6 +177,11 @@ void group_drop_if_idle(struct group *grp);
 char *group_make_member_id(struct group_shard *sh, struct str prefix);
 /* A string with a zero in it, which nothing of ours could find again. */
 bool group_str_is_odd(struct str s);
+
+static inline struct str group_id(const struct group *grp)
+{
+    return (struct str){grp->id, grp->hh.keylen};
+}
 
 /* ---- member.c */
 
@@ -271,12 +285,84 @@ void group_history_joined(struct group *grp);
 void group_history_end(struct group *grp);
 void group_history_free(struct group *grp);
 
-/* ---- offsets.c, offset_fetch.c, transactions.c, expire.c */
+/* ---- positions.c: what a group knows of its partitions */
+
+/* NULL: nothing.  `out` gets the topic when there is one. */
+struct group_position *group_position_find(struct group *grp, struct str topic, int32_t partition,
+                                           struct group_topic **out);
+struct group_position *group_position_make(struct group *grp, struct str topic, int32_t partition,
+                                           struct group_topic **out);
+/* Makes a copy of it the committed one. */
+void group_position_put(struct group *grp, struct group_position *pos, const struct group_offset *offset);
+/* Nothing is committed any more, and nothing that is older will be by a transaction. */
+void group_position_clear(struct group *grp, struct group_position *pos);
+/* Frees it, and then the topic, if nothing holds it. */
+void group_position_drop_if_idle(struct group *grp, struct group_topic *t, struct group_position *pos);
+static inline struct str group_topic_name(const struct group_topic *t)
+{
+    return (struct str){t->name, t->hh.keylen};
+}
+/* All offsets of the group, those in transactions too. */
+void group_offsets_free(struct group *grp);
+
+/* ---- offsets.c, offset_fetch.c */
 
 void group_commit(struct group_shard *sh, struct group_call *call);
 void group_fetch(struct group_shard *sh, struct group_call *call);
 void group_delete_offset(struct group_shard *sh, struct group_call *call);
-void group_offsets_free(struct group *grp);
+
+/* ---- removal.c: offsets and groups that go, with their tombstones */
+
+/* A write of tombstones in the making; {.group = grp} is an empty one. */
+struct group_removal {
+    struct group *group;
+    struct group_write *write; /* NULL: nothing has been added */
+    struct removed *removed;   /* in the write's arena */
+    size_t count, cap;
+    bool whole; /* the group's own record goes, too */
+};
+void group_removal_add(struct group_removal *rm, struct group_topic *t, struct group_position *pos);
+/* The group's own record, if the log may have one. */
+void group_removal_add_group(struct group_removal *rm);
+/* No more should go into one batch; send it and begin another. */
+bool group_removal_is_full(const struct group_removal *rm);
+/* What has been added goes once it is safe, and with it a group that is left empty.  `call` (or NULL), which must be a
+ * GROUP_DELETE or a GROUP_DELETE_OFFSET, is answered then.  False: there was nothing to be sent, nobody waits. */
+bool group_removal_send(struct group_removal *rm, struct group_call *call);
+/* The group goes if nothing is left in it, with a tombstone if the log may have a record of it. */
+void group_retire(struct group *grp);
+
+/* ---- transactions.c: offsets of open transactions */
+
+/* The transaction of that producer is going to commit this. */
+void group_transaction_put(struct group *grp, int64_t producer_id, struct str topic, int32_t partition,
+                           const struct group_offset *offset);
+/* It is not going to, after all: a tombstone in the transaction. */
+void group_transaction_remove(struct group *grp, int64_t producer_id, struct str topic, int32_t partition);
+/* No transaction of the group is going to commit anything for this partition. */
+void group_transactions_forget(struct group *grp, struct group_position *pos);
+/* Its marker is there, in all of the producer's groups. */
+void group_transactions_end(struct group_shard *sh, int64_t producer_id, bool commit);
+void group_transactions_free(struct group *grp);
+
+/* ---- replay.c */
+
+/* Nothing more is replayed; twice is once. */
+void group_replay_end(struct group_shard *sh);
+
+/* ---- subscription.c: what a consumer group consumes */
+
+/* Topics that members name; slices of what they sent, good as long as no member changes. */
+struct group_subscription {
+    bool known; /* false: no consumer group, no generation yet, or something cannot be read */
+    struct group_subscribed *topics; /* uthash */
+    struct arena arena;
+};
+void group_subscription_read(struct group_subscription *out, const struct group *grp);
+bool group_subscription_has(const struct group_subscription *s, struct str topic);
+void group_subscription_fini(struct group_subscription *s);
+/* "consumer": the members' metadata is what Kafka's consumers write. */
+bool group_is_consumer(const struct group *grp);
 
 /* ---- admin.c */
 
@@ -299,6 +385,7 @@ void group_write_offset_tombstone(struct group_write *w, const struct group *grp
 /* Hands it to the host and counts it in `writes` of group and shard; group_shard_written() takes it off, calls `done`,
  * frees it.  The calls that wait for it are in w->calls: one whose connection goes, or that a close answers, leaves. */
 void group_write_send(struct group_write *w);
+void group_write_free(struct group_write *w);
 void group_write_free(struct group_write *w);
 /* The errors that a failed write means to who waits: of a commit, of an assignment. */
 enum kerr group_commit_kerr(enum kerr write_kerr);

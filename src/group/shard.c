@@ -27,6 +27,7 @@ void group_shard_free(struct group_shard *sh)
         if (grp->state != GROUP_DEAD) group_close(grp, KERR_NOT_COORDINATOR);
         group_free(grp);
     }
+    group_replay_end(sh);
     timer_heap_fini(&sh->timers);
     mem_free(sh);
 }
@@ -70,6 +71,7 @@ void group_shard_loaded(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms
 {
     sh->mono_ms = mono_ms;
     sh->wall_ms = wall_ms;
+    group_replay_end(sh);
     struct group *grp, *next;
     HASH_ITER(hh, sh->groups, grp, next)
     {

@@ -15,6 +15,8 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/slice.h"
+#include "base/uuid.h"
+#include "base/writer.h"
 #include "wire/kerr.h"
 
 struct group;
@@ -72,6 +74,7 @@ struct group_write {
     void *host;
 
     /* the shard's own */
+    struct writer encoded; /* what keys and values point into, one behind the other */
     struct arena arena;
     void (*done)(struct group_shard *sh, struct group_write *w, enum kerr kerr);
     struct group *group;
