@@ -28,7 +28,7 @@ enum group_state {
     GROUP_PREPARING,  /* members are asked to join the next generation */
     GROUP_COMPLETING, /* they have; the leader assigns */
     GROUP_STABLE,
-    GROUP_DEAD, /* removed; what still holds a pointer finds nobody */
+    GROUP_DEAD, /* the shard is closed; what is still being written finds nobody */
     GROUP_STATE_COUNT
 };
 

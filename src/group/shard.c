@@ -23,13 +23,9 @@ struct group_shard *group_shard_new(int32_t partition, const struct group_shard_
 void group_shard_free(struct group_shard *sh)
 {
     ASSERT(sh->writes == 0);
-    ASSERT(list_is_empty(&sh->calls) && list_is_empty(&sh->answered));
+    group_shard_close(sh, KERR_NOT_COORDINATOR); /* one that failed to load has not been */
     struct group *grp, *next;
-    HASH_ITER(hh, sh->groups, grp, next)
-    {
-        if (grp->state != GROUP_DEAD) group_close(grp, KERR_NOT_COORDINATOR);
-        group_free(grp);
-    }
+    HASH_ITER(hh, sh->groups, grp, next) group_free(grp);
     group_replay_end(sh);
     timer_heap_fini(&sh->timers);
     buf_pool_free(sh->bufs);
