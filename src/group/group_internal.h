@@ -355,7 +355,7 @@ void group_replay_end(struct group_shard *sh);
 
 /* Topics that members name; slices of what they sent, good as long as no member changes. */
 struct group_subscription {
-    bool known; /* false: no consumer group, no generation yet, or something cannot be read */
+    bool known;                      /* false: no consumer group, no generation yet, or something cannot be read */
     struct group_subscribed *topics; /* uthash */
     struct arena arena;
 };

@@ -83,10 +83,9 @@ void group_shard_loaded(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms
 
 void group_shard_tick(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms)
 {
-    ASSERT(mono_ms >= sh->mono_ms);
-    sh->mono_ms = mono_ms;
+    sh->mono_ms = MAX(sh->mono_ms, mono_ms); /* another thread, which loaded us, may have looked at the clock later */
     sh->wall_ms = wall_ms;
-    timer_heap_fire(&sh->timers, mono_ms);
+    timer_heap_fire(&sh->timers, sh->mono_ms);
     shard_give_answers(sh);
 }
 
