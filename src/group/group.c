@@ -67,8 +67,7 @@ const char *group_state_name(enum group_state state)
 /* A group that has had a generation is in the log, and goes with a tombstone only (expire.c). */
 void group_drop_if_idle(struct group *grp)
 {
-    bool gone = grp->state == GROUP_DEAD || (grp->state == GROUP_EMPTY && grp->generation == 0);
-    if (!gone || grp->shard->closed) return;
+    if (grp->state != GROUP_EMPTY || grp->generation > 0) return;
     if (grp->members || grp->pending || grp->topics || grp->transactions || grp->writes > 0) return;
     group_free(grp);
 }
@@ -120,6 +119,7 @@ char *group_make_member_id(struct group_shard *sh, struct str prefix)
 {
     struct uuid id = sh->env.member_id(sh->env.arg);
     const uint8_t *b = id.bytes;
-    return mem_printf("%.*s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", STR_ARG(prefix), b[0],
-                      b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    return mem_printf("%.*s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", STR_ARG(prefix),
+                      b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+                      b[15]);
 }

@@ -1,4 +1,5 @@
-/* group_internal.h: a shard, its groups, their members and offsets; what the files of this folder share.  Not for others.
+/* group_internal.h: a shard, its groups, their members and offsets; what the files of this folder share.  Not for
+ * others.
  *
  * WHAT ALWAYS HOLDS
  * (1) A group's state moves along group_next[] and only group_enter() writes it, once the log has been read.
@@ -18,7 +19,7 @@
 #include "os/timer_heap.h"
 #include "wire/gen/group_metadata_value.h"
 
-enum { REBALANCES_KEPT = 16 };             /* per group */
+enum { REBALANCES_KEPT = 16 };               /* per group */
 enum { NEW_MEMBER_JOIN_MS = 5 * 60 * 1000 }; /* session of one that has not joined a generation yet, as in Kafka */
 
 /* Kafka's names in group.c. */
@@ -27,7 +28,7 @@ enum group_state {
     GROUP_PREPARING,  /* members are asked to join the next generation */
     GROUP_COMPLETING, /* they have; the leader assigns */
     GROUP_STABLE,
-    GROUP_DEAD, /* removed; what still holds a pointer finds nobody */
+    GROUP_DEAD, /* the shard is closed; what is still being written finds nobody */
     GROUP_STATE_COUNT
 };
 
@@ -74,8 +75,8 @@ struct group_vote {
 /* Why a rebalance was, for people. */
 struct group_rebalance {
     int64_t started_wall_ms, started_ms;
-    int64_t took_ms;    /* -1: not over */
-    int32_t generation; /* that it led to; -1: none yet */
+    int64_t took_ms;                      /* -1: not over */
+    int32_t generation;                   /* that it led to; -1: none yet */
     char *reason, *member_id, *client_id; /* of whom it began with; member_id may be NULL */
 };
 
@@ -360,7 +361,7 @@ void group_replay_end(struct group_shard *sh);
 
 /* Topics that members name; slices of what they sent, good as long as no member changes. */
 struct group_subscription {
-    bool known; /* false: no consumer group, no generation yet, or something cannot be read */
+    bool known;                      /* false: no consumer group, no generation yet, or something cannot be read */
     struct group_subscribed *topics; /* uthash */
     struct arena arena;
 };

@@ -98,15 +98,15 @@ static void add(struct joining *j, char *id)
         grp->protocol_type = mem_strndup(j->in->protocol_type.data, j->in->protocol_type.size);
     }
     if (grp->state == GROUP_PREPARING && grp->generation == 0) grp->joined_meanwhile = true;
-    struct group_member *m = group_member_add(
-        grp, &(struct group_member_spec){.id = str_of(id),
-                                         .instance_id = j->in->group_instance_id,
-                                         .client_id = j->call->client_id,
-                                         .client_host = j->call->client_host,
-                                         .session_timeout_ms = j->in->session_timeout_ms,
-                                         .rebalance_timeout_ms = j->rebalance_timeout_ms,
-                                         .protocols = j->protocols,
-                                         .protocol_count = j->protocol_count});
+    struct group_member *m =
+        group_member_add(grp, &(struct group_member_spec){.id = str_of(id),
+                                                          .instance_id = j->in->group_instance_id,
+                                                          .client_id = j->call->client_id,
+                                                          .client_host = j->call->client_host,
+                                                          .session_timeout_ms = j->in->session_timeout_ms,
+                                                          .rebalance_timeout_ms = j->rebalance_timeout_ms,
+                                                          .protocols = j->protocols,
+                                                          .protocol_count = j->protocol_count});
     m->is_new = true;
     group_member_wait_join(m, j->call);
     group_member_live_for(m, NEW_MEMBER_JOIN_MS);
@@ -311,11 +311,11 @@ static void join_known(struct joining *j)
 static bool has_room(const struct group *grp, const struct group_member *m)
 {
     switch (grp->state) {
-    case GROUP_EMPTY:
-    case GROUP_DEAD: return true;
+    case GROUP_EMPTY: return true;
     case GROUP_PREPARING: return (m && m->joining) || grp->joining < grp->shard->opt.size_max;
     case GROUP_COMPLETING:
     case GROUP_STABLE: return m || (int64_t)HASH_CNT(by_id, grp->members) < grp->shard->opt.size_max;
+    case GROUP_DEAD:
     case GROUP_STATE_COUNT: break;
     }
     UNREACHABLE();
@@ -335,15 +335,15 @@ static void take_protocols(struct joining *j)
     int32_t n = j->in->protocols_count;
     if (n <= 0) return;
     const struct join_group_request_join_group_request_protocol *all = j->in->protocols,
-                                                                **sorted = arena_array_alloc(a, (size_t)n, sizeof *sorted);
+                                                                **sorted =
+                                                                    arena_array_alloc(a, (size_t)n, sizeof *sorted);
     bool *again = arena_array(a, bool, (size_t)n);
     for (int32_t i = 0; i < n; i++) sorted[i] = &all[i];
     qsort(sorted, (size_t)n, sizeof *sorted, by_name);
     for (int32_t i = 1; i < n; i++) again[sorted[i] - all] = str_equal(sorted[i]->name, sorted[i - 1]->name);
     j->protocols = arena_array(a, struct group_protocol, (size_t)n);
     for (int32_t i = 0; i < n; i++)
-        if (!again[i])
-            j->protocols[j->protocol_count++] = (struct group_protocol){all[i].name, all[i].metadata};
+        if (!again[i]) j->protocols[j->protocol_count++] = (struct group_protocol){all[i].name, all[i].metadata};
 }
 
 static bool is_odd(const struct joining *j)
@@ -366,8 +366,6 @@ static void join(struct joining *j)
         if (m) group_member_remove(m);
         refuse(j, STR_EMPTY, KERR_GROUP_MAX_SIZE_REACHED);
         group_complete_if_joined(grp);
-    } else if (grp->state == GROUP_DEAD) {
-        refuse(j, id, KERR_COORDINATOR_NOT_AVAILABLE);
     } else if (!group_supports(grp, j->in->protocol_type, j->protocols, j->protocol_count)) {
         refuse(j, id, KERR_INCONSISTENT_GROUP_PROTOCOL);
     } else if (id.size == 0) {

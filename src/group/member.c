@@ -19,8 +19,7 @@ struct group_member *group_member_find_static(struct group *grp, struct str inst
     return m;
 }
 
-enum kerr group_member_check(struct group *grp, struct str member_id, struct str instance_id,
-                             struct group_member **out)
+enum kerr group_member_check(struct group *grp, struct str member_id, struct str instance_id, struct group_member **out)
 {
     struct group_member *m = group_member_find(grp, member_id);
     if (!str_is_null(instance_id)) {

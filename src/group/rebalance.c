@@ -1,4 +1,5 @@
-/* rebalance.c: how a group gets from one generation to the next: it prepares, waits for its members to join, takes stock.
+/* rebalance.c: how a group gets from one generation to the next: it prepares, waits for its members to join, takes
+ * stock.
  *
  * Answers go out when the entry point ends, so nothing here is entered anew; but members may be freed on the way, and
  * who calls group_rebalance() or group_complete_if_joined() holds none afterwards. */
@@ -71,7 +72,8 @@ static void join_timer_fire(struct timer *t)
 static void remove_who_did_not_join(struct group *grp)
 {
     struct group_member *m, *next;
-    HASH_ITER (by_id, grp->members, m, next) {
+    HASH_ITER(by_id, grp->members, m, next)
+    {
         if (!m->joining && !m->instance_id) group_member_remove(m);
     }
 }
@@ -177,7 +179,8 @@ static void sync_timer_fire(struct timer *t)
     struct group_cause cause = {.what = "a member did not ask for its assignment in time"};
     char *member_id = NULL, *client_id = NULL;
     struct group_member *m, *next;
-    HASH_ITER (by_id, grp->members, m, next) {
+    HASH_ITER(by_id, grp->members, m, next)
+    {
         if (!m->sync_due) continue;
         if (!member_id) {
             member_id = mem_strdup(m->id);

@@ -12,7 +12,7 @@ static char *copy_or_null(struct str s)
 static void forget_members(struct group *grp)
 {
     struct group_member *m, *next;
-    HASH_ITER (by_id, grp->members, m, next) group_member_remove(m);
+    HASH_ITER(by_id, grp->members, m, next) group_member_remove(m);
 }
 
 static void restore_member(struct group *grp, const struct group_metadata_value_member_metadata *from)
@@ -36,8 +36,9 @@ static void restore_member(struct group *grp, const struct group_metadata_value_
                                          .protocols = &protocol,
                                          .protocol_count = 1});
     if (from->assignment.size == 0) return;
-    m->assignment = (struct bytes){(const uint8_t *)mem_strndup((const char *)from->assignment.data, from->assignment.size),
-                                   from->assignment.size};
+    m->assignment =
+        (struct bytes){(const uint8_t *)mem_strndup((const char *)from->assignment.data, from->assignment.size),
+                       from->assignment.size};
 }
 
 void group_restore(struct group *grp, const struct group_metadata_value *v)
@@ -78,9 +79,9 @@ void group_close(struct group *grp, enum kerr kerr)
     }
     forget_members(grp);
     struct group_pending_member *p, *next;
-    HASH_ITER (by_id, grp->pending, p, next) group_pending_remove(grp, str_of(p->id));
+    HASH_ITER(by_id, grp->pending, p, next) group_pending_remove(grp, str_of(p->id));
     shard_timer_cancel(sh, &grp->join_timer);
     shard_timer_cancel(sh, &grp->sync_timer);
     grp->assignment_write = NULL;
-    if (grp->state != GROUP_DEAD) group_enter(grp, GROUP_DEAD);
+    group_enter(grp, GROUP_DEAD);
 }

@@ -23,12 +23,9 @@ struct group_shard *group_shard_new(int32_t partition, const struct group_shard_
 void group_shard_free(struct group_shard *sh)
 {
     ASSERT(sh->writes == 0);
-    ASSERT(list_is_empty(&sh->calls) && list_is_empty(&sh->answered));
+    group_shard_close(sh, KERR_NOT_COORDINATOR); /* one that failed to load has not been */
     struct group *grp, *next;
-    HASH_ITER (hh, sh->groups, grp, next) {
-        if (grp->state != GROUP_DEAD) group_close(grp, KERR_NOT_COORDINATOR);
-        group_free(grp);
-    }
+    HASH_ITER(hh, sh->groups, grp, next) group_free(grp);
     group_replay_end(sh);
     timer_heap_fini(&sh->timers);
     buf_pool_free(sh->bufs);
@@ -76,7 +73,8 @@ void group_shard_loaded(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms
     sh->wall_ms = wall_ms;
     group_replay_end(sh);
     struct group *grp, *next;
-    HASH_ITER (hh, sh->groups, grp, next) {
+    HASH_ITER(hh, sh->groups, grp, next)
+    {
         group_restored(grp);
         group_drop_if_idle(grp);
     }
@@ -85,10 +83,9 @@ void group_shard_loaded(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms
 
 void group_shard_tick(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms)
 {
-    ASSERT(mono_ms >= sh->mono_ms);
-    sh->mono_ms = mono_ms;
+    sh->mono_ms = MAX(sh->mono_ms, mono_ms); /* another thread, which loaded us, may have looked at the clock later */
     sh->wall_ms = wall_ms;
-    timer_heap_fire(&sh->timers, mono_ms);
+    timer_heap_fire(&sh->timers, sh->mono_ms);
     shard_give_answers(sh);
 }
 
@@ -99,7 +96,7 @@ int64_t group_shard_due_ms(const struct group_shard *sh)
 
 void group_shard_call(struct group_shard *sh, struct group_call *call)
 {
-    static void (*const handle[GROUP_API_COUNT])(struct group_shard *sh, struct group_call *call) = {
+    static void (*const handle[GROUP_API_COUNT])(struct group_shard * sh, struct group_call * call) = {
         [GROUP_JOIN] = group_join,
         [GROUP_SYNC] = group_sync,
         [GROUP_HEARTBEAT] = group_heartbeat,
@@ -158,7 +155,7 @@ void group_shard_close(struct group_shard *sh, enum kerr kerr)
     if (sh->closed) return;
     sh->closed = true;
     struct group *grp, *next;
-    HASH_ITER (hh, sh->groups, grp, next) group_close(grp, kerr);
+    HASH_ITER(hh, sh->groups, grp, next) group_close(grp, kerr);
     /* Those that wait for a write: its outcome will find none of them. */
     for (struct list_node *n; (n = list_first(&sh->calls));) {
         struct group_call *call = CONTAINER_OF(n, struct group_call, waiting);

@@ -28,9 +28,9 @@ static void answer(struct group_member *m, struct group_call *call)
     *out = sync_group_response_default;
     out->protocol_type = arena_str(call->arena, str_of(grp->protocol_type));
     out->protocol_name = arena_str(call->arena, str_of(grp->protocol));
-    struct str copy = m->assignment.size ? arena_str(call->arena, (struct str){(const char *)m->assignment.data,
-                                                                               m->assignment.size})
-                                         : STR_EMPTY;
+    struct str copy = m->assignment.size
+                          ? arena_str(call->arena, (struct str){(const char *)m->assignment.data, m->assignment.size})
+                          : STR_EMPTY;
     out->assignment = (struct bytes){(const uint8_t *)copy.data, copy.size};
     group_answer(grp->shard, call);
 }
@@ -120,7 +120,6 @@ static void write_assignment(struct group *grp, const struct sync_group_request 
 static enum kerr check(struct group *grp, const struct group_call *call, struct group_member **m)
 {
     const struct sync_group_request *in = call->in;
-    if (grp->state == GROUP_DEAD) return KERR_COORDINATOR_NOT_AVAILABLE;
     enum kerr kerr = group_member_check(grp, in->member_id, in->group_instance_id, m);
     if (kerr) return kerr;
     if (in->generation_id != grp->generation) return KERR_ILLEGAL_GENERATION;
