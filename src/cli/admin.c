@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "broker/config.h"
+#include "os/fs.h"
 
 /* The keys that act, where they go, and the least that makes sense. */
 static const struct {
@@ -49,8 +50,9 @@ static bool take_key(struct cluster_options *opt, const struct config_pair *pair
                            file, pair->line, pair->value);
     }
     if (strncmp(pair->name, "ssl.", 4) == 0 || strncmp(pair->name, "sasl.", 5) == 0)
-        return failure_set(f, ERR_UNSUPPORTED, "%s, line %d: %s cannot be honoured: this build has neither TLS nor SASL.",
-                           file, pair->line, pair->name);
+        return failure_set(f, ERR_UNSUPPORTED,
+                           "%s, line %d: %s cannot be honoured: this build has neither TLS nor SASL.", file, pair->line,
+                           pair->name);
     for (size_t i = 0; i < ARRAY_COUNT(numbers); i++) {
         if (strcmp(pair->name, numbers[i].key) != 0) continue;
         if (parse_number(pair->value, numbers[i].min, (int64_t *)(void *)((char *)opt + numbers[i].at))) return true;
@@ -61,30 +63,16 @@ static bool take_key(struct cluster_options *opt, const struct config_pair *pair
     return true;
 }
 
-static bool read_file(const char *path, char **text, size_t *size, struct failure *f)
-{
-    FILE *file = fopen(path, "r");
-    if (!file) return failure_set(f, ERR_NOT_FOUND, "The file %s cannot be opened.", path);
-    *text = mem_alloc(CONFIG_FILE_BYTES_MAX + 1);
-    *size = fread(*text, 1, CONFIG_FILE_BYTES_MAX + 1, file);
-    bool ok = !ferror(file);
-    fclose(file);
-    if (ok) return true;
-    mem_free(*text);
-    return failure_set(f, ERR_IO, "The file %s cannot be read.", path);
-}
-
 static bool take_file(struct cluster_options *opt, struct config_map *map, const char *path, struct failure *f)
 {
     char *text;
     size_t size;
-    if (!read_file(path, &text, &size, f)) return false;
     struct fault fault = {0};
-    enum err e = size > CONFIG_FILE_BYTES_MAX
-                     ? fault_set(&fault, ERR_TOO_BIG, "The file %s is too big for a configuration.", path)
-                     : config_parse_properties(map, (struct str){text, size}, path, &fault);
+    enum err e = fs_read_whole(fs_system(), path, CONFIG_FILE_BYTES_MAX, &text, &size);
+    if (e) return failure_set(f, ERR_INVALID, "The file %s cannot be read: %s.", path, err_text(e));
+    e = config_parse_properties(map, (struct str){text, size}, path, &fault);
     mem_free(text);
-    if (e) return failure_set(f, e, "%s", fault.text);
+    if (e) return failure_set(f, ERR_INVALID, "%s", fault.text);
     for (size_t i = 0; i < config_map_count(map); i++)
         if (!take_key(opt, config_map_at(map, i), path, f)) return false;
     return true;

@@ -1,4 +1,5 @@
-/* admin.h: opening a cluster for a command: addresses, and a file with an admin client's configuration.  Thread: main. */
+/* admin.h: opening a cluster for a command: addresses, and a file with an admin client's configuration.  Thread: main.
+ */
 #ifndef CLI_ADMIN_H
 #define CLI_ADMIN_H
 

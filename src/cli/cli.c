@@ -72,8 +72,8 @@ static const struct command commands[] = {
      "      --properties FILE   the broker's configuration file\n"
      "      --config KEY=VALUE  a setting of the topic, over what the embedded store says\n",
      cli_log, NULL},
-    {"groups", "list|describe|members|reset-offsets|delete|delete-offsets ...", "consumer groups: lag, members, offsets",
-     NULL, cli_groups, cli_groups_help},
+    {"groups", "list|describe|members|reset-offsets|delete|delete-offsets ...",
+     "consumer groups: lag, members, offsets", NULL, cli_groups, cli_groups_help},
     {"kafka-dump-log", "--files FILE[,FILE]... [OPTION]...", "`log dump` with the flags and lines of Kafka's tool",
      "Prints .log, .index, .timeindex, .txnindex and .snapshot files as kafka-dump-log.sh of Kafka 3.9 does.\n"
      "\n"

@@ -1,4 +1,5 @@
-/* groups.c: `barnabas groups list|describe|members|reset-offsets|delete|delete-offsets`: options, help, which of them. */
+/* groups.c: `barnabas groups list|describe|members|reset-offsets|delete|delete-offsets`: options, help, which of them.
+ */
 #include <stdarg.h>
 #include <string.h>
 
@@ -44,7 +45,8 @@ static const struct option_row options[GR_COUNT] = {
     [GR_SHIFT_BY] = {"--shift-by", "N", OPTION_NUMBER, OF_RESET, "N records after what is committed, or before it"},
     [GR_TO_TIME] = {"--to-datetime", "2026-01-31T12:00:00", OPTION_TEXT, OF_RESET,
                     "to the first record from then on; UTC, or with Z or an offset like +01:00 behind it"},
-    [GR_BY_DURATION] = {"--by-duration", "PnDTnHnMnS", OPTION_TEXT, OF_RESET, "to the first record since that long ago"},
+    [GR_BY_DURATION] = {"--by-duration", "PnDTnHnMnS", OPTION_TEXT, OF_RESET,
+                        "to the first record since that long ago"},
     [GR_FROM_FILE] = {"--from-file", "FILE", OPTION_TEXT, OF_RESET,
                       "to what a CSV file says: topic,partition,offset, or group,topic,partition,offset"},
     [GR_EXPORT] = {"--export", NULL, OPTION_FLAG, OF_RESET, "print CSV as --from-file reads it"},
@@ -145,7 +147,9 @@ static int run(struct groups *g, size_t sub)
     bool from_file = groups_value(g, GR_COMMAND_CONFIG)->given && !timeout->given; /* it may say how long */
     struct admin_settings s = {.bootstrap = bootstrap->given ? bootstrap->text : "localhost:9092",
                                .config_file = groups_value(g, GR_COMMAND_CONFIG)->text,
-                               .timeout_ms = timeout->given ? timeout->number : from_file ? -1 : TIMEOUT_MS_DEFAULT};
+                               .timeout_ms = timeout->given ? timeout->number
+                                             : from_file    ? -1
+                                                            : TIMEOUT_MS_DEFAULT};
     if (!admin_open(&g->cl, &s, &g->f)) return groups_say("%s", g->f.text);
     cluster_arena_init(&g->a);
     g->json = groups_value(g, GR_JSON)->given;
@@ -196,7 +200,6 @@ int cli_groups(int argc, char **argv)
 }
 
 /* ---- help and docs ---- */
-
 
 /* The rows that belong to all subcommands come last, once. */
 static size_t rows_of(struct option_row *out, unsigned bits, bool common)

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "cli/groups_reset.h"
+#include "os/fs.h"
 
 enum { PLAIN_MAX = 24, FILE_BYTES_MAX = 256 << 20, FIELDS_MAX = 4 };
 
@@ -156,34 +157,16 @@ static bool take_line(const char *path, int number, struct str line, struct str 
     return true;
 }
 
-static bool read_whole(const char *path, struct str *out, struct arena *a, struct failure *f)
-{
-    FILE *file = fopen(path, "r");
-    if (!file) return failure_set(f, ERR_NOT_FOUND, "The file %s cannot be opened.", path);
-    char *text = NULL;
-    size_t size = 0, cap = 0, got;
-    do {
-        text = mem_grow(text, &cap, size + BUFSIZ, 1);
-        got = fread(text + size, 1, cap - size, file);
-        size += got;
-    } while (got > 0 && size <= FILE_BYTES_MAX);
-    bool ok = !ferror(file);
-    fclose(file);
-    if (!ok)
-        (void)failure_set(f, ERR_IO, "The file %s cannot be read.", path);
-    else if (size > FILE_BYTES_MAX)
-        ok = failure_set(f, ERR_TOO_BIG, "The file %s is larger than %d bytes.", path, FILE_BYTES_MAX);
-    else
-        *out = arena_str(a, (struct str){text, size});
-    mem_free(text);
-    return ok;
-}
-
 bool reset_plans_read(const char *path, struct str single, struct reset_plan **out, int32_t *out_count, struct arena *a,
                       struct failure *f)
 {
+    char *data;
     struct str text;
-    if (!read_whole(path, &text, a, f)) return false;
+    enum err e = fs_read_whole(fs_system(), path, FILE_BYTES_MAX, &data, &text.size);
+    if (e) return failure_set(f, ERR_INVALID, "The file %s cannot be read: %s.", path, err_text(e));
+    text.data = data;
+    text = arena_str(a, text);
+    mem_free(data);
     size_t line_count = 1;
     for (size_t i = 0; i < text.size; i++) line_count += text.data[i] == '\n';
     struct csv_row *rows = arena_array(a, struct csv_row, line_count);

@@ -1,4 +1,5 @@
-/* groups_doc.h: the tables of options of `groups` and `kafka-consumer-groups` for docs/groups-tool.md.  Thread: main. */
+/* groups_doc.h: the tables of options of `groups` and `kafka-consumer-groups` for docs/groups-tool.md.  Thread: main.
+ */
 #ifndef CLI_GROUPS_DOC_H
 #define CLI_GROUPS_DOC_H
 

@@ -131,8 +131,8 @@ bool reset_scope_committed(struct cluster *cl, struct str group, struct topic_pa
 /* ---- plans ---- */
 
 /* One offset a row, at this time; fails if one has none for another reason than that there is no such record. */
-static bool ask_offsets(struct cluster *cl, const struct reset_plan *plan, int64_t timestamp,
-                        struct offset_query **out, struct arena *a, struct failure *f)
+static bool ask_offsets(struct cluster *cl, const struct reset_plan *plan, int64_t timestamp, struct offset_query **out,
+                        struct arena *a, struct failure *f)
 {
     struct offset_query *queries = arena_array(a, struct offset_query, (size_t)plan->row_count);
     for (int32_t i = 0; i < plan->row_count; i++)

@@ -53,14 +53,13 @@ MUST_USE bool reset_plan_make(struct cluster *cl, struct reset_plan *plan, const
                               const struct topic_partition *scope, int32_t scope_count, struct arena *a,
                               struct failure *f);
 /* Commits the plan. */
-MUST_USE bool reset_plan_execute(struct cluster *cl, const struct reset_plan *plan, struct arena *a,
-                                 struct failure *f);
+MUST_USE bool reset_plan_execute(struct cluster *cl, const struct reset_plan *plan, struct arena *a, struct failure *f);
 
 /* ---- CSV, as Kafka's tool writes and reads it: [group,]topic,partition,offset */
 
 void reset_plan_print_csv(FILE *out, const struct reset_plan *plan, bool with_group);
-/* Reads a file into one plan a group, sorted by group.  `single`: the group that lines without one are about; null: every
- * line must have its own. */
+/* Reads a file into one plan a group, sorted by group.  `single`: the group that lines without one are about; null:
+ * every line must have its own. */
 MUST_USE bool reset_plans_read(const char *path, struct str single, struct reset_plan **out, int32_t *out_count,
                                struct arena *a, struct failure *f);
 

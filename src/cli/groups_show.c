@@ -155,15 +155,14 @@ static void print_head(const struct group_view *v)
         ms_max = MAX(ms_max, v->rows[i].lag_ms);
     }
     printf("%-12s%" PRId64 " records in %" PRId32 " partitions", "lag", lag, known);
-    if (lag > 0)
-        printf(", the oldest %" PRId64 ".%03d s old", ms_max / MS_PER_SECOND, (int)(ms_max % MS_PER_SECOND));
+    if (lag > 0) printf(", the oldest %" PRId64 ".%03d s old", ms_max / MS_PER_SECOND, (int)(ms_max % MS_PER_SECOND));
     putchar('\n');
 }
 
 static void print_rows(const struct group_view *v)
 {
-    static const char *const columns[] = {"TOPIC", ">PARTITION", ">COMMITTED", ">END", ">LAG", ">LAG-SECONDS",
-                                          "MEMBER", "HOST", "CLIENT"};
+    static const char *const columns[] = {"TOPIC",        ">PARTITION", ">COMMITTED", ">END",  ">LAG",
+                                          ">LAG-SECONDS", "MEMBER",     "HOST",       "CLIENT"};
     struct table_out t;
     table_out_init(&t, columns, ARRAY_COUNT(columns));
     for (int32_t i = 0; i < v->row_count; i++) {
@@ -347,7 +346,8 @@ int groups_members(struct groups *g)
             groups_json_print(o);
             continue;
         }
-        for (int32_t j = 0; j < groups[i].member_count; j++) member_cells(&t, groups[i].id, &groups[i].members[j], &g->a);
+        for (int32_t j = 0; j < groups[i].member_count; j++)
+            member_cells(&t, groups[i].id, &groups[i].members[j], &g->a);
     }
     if (!g->json) table_out_print(&t, stdout);
     return status;

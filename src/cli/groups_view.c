@@ -185,7 +185,8 @@ bool group_views(struct cluster *cl, const struct str *ids, int32_t count, const
 static const char *const names[][8] = {
     [GROUP_STATES] = {"PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning",
                       "Reconciling"},
-    [GROUP_TYPES] = {"Consumer", "Classic", "Share"},
+    [GROUP_TYPES] = {"Consumer", "Classic", "Share", "Streams"},
+    [GROUP_TYPES_39] = {"Consumer", "Classic"},
 };
 
 struct str group_name_find(enum group_names which, struct str text)

@@ -36,7 +36,7 @@ MUST_USE bool group_views(struct cluster *cl, const struct str *ids, int32_t cou
 
 /* ---- Names of states and types, in whatever case people and brokers write them */
 
-enum group_names { GROUP_STATES, GROUP_TYPES };
+enum group_names { GROUP_STATES, GROUP_TYPES, GROUP_TYPES_39 /* those that Kafka 3.9 knows */ };
 /* Kafka's spelling; null: there is no such name. */
 struct str group_name_find(enum group_names which, struct str text);
 /* "stable, empty"; false: one of them is no name. */

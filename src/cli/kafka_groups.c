@@ -2,8 +2,8 @@
  * what, and its exit statuses, since people have scripts that know them: 1 when the command line is wrong, 0 also when
  * what was asked for failed, which "Error: ..." on standard output tells.
  *
- * What differs: groups and partitions come sorted, where Kafka's tool has the order of its hash tables; a word that is no
- * option is refused, where it is ignored; no stack traces. */
+ * What differs: groups and partitions come sorted, where Kafka's tool has the order of its hash tables; a word that is
+ * no option is refused, where it is ignored; no stack traces. */
 #include "cli/kafka_groups.h"
 
 #include <stdarg.h>
@@ -19,13 +19,15 @@ const struct option_row kafka_groups_options[KG_COUNT] = {
                              "brokers to begin with; any that answers tells of the others"},
     [KG_COMMAND_CONFIG] = {"--command-config", "FILE", OPTION_TEXT, 1,
                            "properties of an admin client; TLS and SASL are refused, there is neither yet"},
-    [KG_TIMEOUT] = {"--timeout", "MS", OPTION_NUMBER, 1, "how long each step may take, retries included (default 5000)"},
+    [KG_TIMEOUT] = {"--timeout", "MS", OPTION_NUMBER, 1,
+                    "how long each step may take, retries included (default 5000)"},
     [KG_LIST] = {"--list", NULL, OPTION_FLAG, 1, "list all groups"},
     [KG_DESCRIBE] = {"--describe", NULL, OPTION_FLAG, 1,
                      "show groups: committed offsets and lag, or with --members or --state those"},
     [KG_DELETE] = {"--delete", NULL, OPTION_FLAG, 1, "delete groups that have no members, with their offsets"},
-    [KG_RESET_OFFSETS] = {"--reset-offsets", NULL, OPTION_FLAG, 1,
-                          "set the offsets of groups that have no members; only shows what it would do without --execute"},
+    [KG_RESET_OFFSETS] =
+        {"--reset-offsets", NULL, OPTION_FLAG, 1,
+         "set the offsets of groups that have no members; only shows what it would do without --execute"},
     [KG_DELETE_OFFSETS] = {"--delete-offsets", NULL, OPTION_FLAG, 1, "make one group forget its offsets of topics"},
     [KG_GROUP] = {"--group", "GROUP", OPTION_TEXTS, 1, "a group; may be given many times"},
     [KG_ALL_GROUPS] = {"--all-groups", NULL, OPTION_FLAG, 1, "all groups (--describe, --delete, --reset-offsets)"},
@@ -48,8 +50,7 @@ const struct option_row kafka_groups_options[KG_COUNT] = {
     [KG_SHIFT_BY] = {"--shift-by", "N", OPTION_NUMBER, 1, "reset to N records after what is committed, or before it"},
     [KG_TO_DATETIME] = {"--to-datetime", "YYYY-MM-DDTHH:mm:SS.sss", OPTION_TEXT, 1,
                         "reset to the first record from then on; UTC, or with Z or an offset like +01:00 behind it"},
-    [KG_BY_DURATION] = {"--by-duration", "PnDTnHnMnS", OPTION_TEXT, 1,
-                        "reset to the first record since that long ago"},
+    [KG_BY_DURATION] = {"--by-duration", "PnDTnHnMnS", OPTION_TEXT, 1, "reset to the first record since that long ago"},
     [KG_FROM_FILE] = {"--from-file", "FILE", OPTION_TEXT, 1,
                       "reset to what a CSV file says: topic,partition,offset for one --group, else "
                       "group,topic,partition,offset"},
@@ -126,8 +127,10 @@ static enum kafka_groups_end check_unavailable(const struct kafka_groups *kg)
     static const struct {
         enum kafka_groups_option option, with, or_with;
     } rows[] = {
-        {KG_MEMBERS, KG_DESCRIBE, KG_DESCRIBE}, {KG_VERBOSE, KG_DESCRIBE, KG_DESCRIBE},
-        {KG_OFFSETS, KG_DESCRIBE, KG_DESCRIBE}, {KG_STATE, KG_DESCRIBE, KG_LIST},
+        {KG_MEMBERS, KG_DESCRIBE, KG_DESCRIBE},
+        {KG_VERBOSE, KG_DESCRIBE, KG_DESCRIBE},
+        {KG_OFFSETS, KG_DESCRIBE, KG_DESCRIBE},
+        {KG_STATE, KG_DESCRIBE, KG_LIST},
         {KG_TYPE, KG_LIST, KG_LIST},
     };
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++)
@@ -155,7 +158,8 @@ static enum kafka_groups_end check_describe(const struct kafka_groups *kg)
 {
     if (!has(kg, KG_DESCRIBE)) return KG_DONE;
     if (has(kg, KG_MEMBERS) + has(kg, KG_OFFSETS) + has(kg, KG_STATE) > 1)
-        return kafka_groups_usage("Option [describe] takes at most one of these options: [members], [offsets], [state]");
+        return kafka_groups_usage(
+            "Option [describe] takes at most one of these options: [members], [offsets], [state]");
     if (kafka_groups_value(kg, KG_STATE)->text)
         return kafka_groups_usage("Option [describe] does not take a value for [state]");
     return KG_DONE;
@@ -172,8 +176,8 @@ static enum kafka_groups_end check_reset(const struct kafka_groups *kg)
     for (int o = KG_TO_OFFSET; o <= KG_FROM_FILE; o++) {
         if (!has(kg, (enum kafka_groups_option)o)) continue;
         if (first >= 0)
-            return kafka_groups_usage("Option \"" SPEC "\" can't be used with option \"" SPEC "\"",
-                                      SPEC_ARG(first), SPEC_ARG(o));
+            return kafka_groups_usage("Option \"" SPEC "\" can't be used with option \"" SPEC "\"", SPEC_ARG(first),
+                                      SPEC_ARG(o));
         first = o;
     }
     return KG_DONE;
@@ -205,8 +209,9 @@ static enum kafka_groups_end check(const struct kafka_groups *kg)
     if (!has(kg, KG_BOOTSTRAP_SERVER)) return kafka_groups_usage("Missing required argument \"[bootstrap-server]\"");
     for (size_t i = 0; i < ARRAY_COUNT(checks); i++)
         if (checks[i](kg) != KG_DONE) return KG_USAGE;
-    if (has(kg, KG_TIMEOUT) && kafka_groups_value(kg, KG_TIMEOUT)->number < 0)
-        return kafka_groups_usage("--timeout cannot be negative");
+    int64_t timeout_ms = kafka_groups_value(kg, KG_TIMEOUT)->number;
+    if (timeout_ms < 0 || timeout_ms > INT32_MAX)
+        return kafka_groups_usage("--timeout must be from 0 to %d", INT32_MAX);
     size_t count = 0;
     for (size_t i = 0; i < ARRAY_COUNT(actions); i++) count += has(kg, actions[i].option);
     if (count != 1)

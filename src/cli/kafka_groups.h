@@ -70,8 +70,8 @@ MUST_USE bool kafka_groups_chosen(struct kafka_groups *kg, struct str **ids, int
 enum kafka_groups_end kafka_groups_usage(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* "\nError: ..." on standard output, as Kafka's tool tells what went wrong. */
 void kafka_groups_error(const char *fmt, ...) PRINTF_LIKE(1, 2);
-/* "org.apache.kafka.common.errors.GroupNotEmptyException: The group is not empty.": how Java's tools show a code; `said`
- * is the broker's own message, if there is one. */
+/* "org.apache.kafka.common.errors.GroupNotEmptyException: The group is not empty.": how Java's tools show a code;
+ * `said` is the broker's own message, if there is one. */
 struct str kafka_error_text(int16_t kerr, struct str said, struct arena *a);
 /* The text, and blanks up to `width` characters. */
 void kafka_groups_pad(struct str text, int width);

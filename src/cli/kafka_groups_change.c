@@ -58,9 +58,8 @@ static enum kafka_groups_end parse_spec(struct kafka_groups *kg, struct reset_sp
     static const struct {
         enum kafka_groups_option option;
         enum reset_how how;
-    } rows[] = {{KG_TO_OFFSET, RESET_TO_OFFSET},   {KG_TO_EARLIEST, RESET_TO_EARLIEST},
-                {KG_TO_LATEST, RESET_TO_LATEST},   {KG_TO_CURRENT, RESET_TO_CURRENT},
-                {KG_SHIFT_BY, RESET_SHIFT_BY},     {KG_TO_DATETIME, RESET_TO_TIME},
+    } rows[] = {{KG_TO_OFFSET, RESET_TO_OFFSET},   {KG_TO_EARLIEST, RESET_TO_EARLIEST}, {KG_TO_LATEST, RESET_TO_LATEST},
+                {KG_TO_CURRENT, RESET_TO_CURRENT}, {KG_SHIFT_BY, RESET_SHIFT_BY},       {KG_TO_DATETIME, RESET_TO_TIME},
                 {KG_BY_DURATION, RESET_TO_TIME},   {KG_FROM_FILE, RESET_TO_FILE}};
     size_t i = 0;
     while (i < ARRAY_COUNT(rows) && !kafka_groups_value(kg, rows[i].option)->given) i++;
@@ -162,9 +161,10 @@ static enum kafka_groups_end reset_groups(struct kafka_groups *kg, const struct 
             return KG_FAILED;
         }
         if (!str_is(d->state, "Empty") && !str_is(d->state, "Dead")) {
-            kafka_groups_error("Assignments can only be reset if the group '%.*s' is inactive, but the current state is "
-                               "%.*s.",
-                               STR_ARG(d->id), STR_ARG(d->state));
+            kafka_groups_error(
+                "Assignments can only be reset if the group '%.*s' is inactive, but the current state is "
+                "%.*s.",
+                STR_ARG(d->id), STR_ARG(d->state));
             continue;
         }
         if (reset_group(kg, r, &plans[i])) continue;

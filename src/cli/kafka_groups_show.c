@@ -36,7 +36,7 @@ static void print_listings(const struct kafka_groups *kg, const struct group_lis
     width += LIST_COLUMN_MORE;
     print_listing(STR("GROUP"), STR("TYPE"), STR("STATE"), width, kg);
     for (int32_t i = 0; i < count; i++)
-        print_listing(groups[i].id, known_or_unknown(GROUP_TYPES, groups[i].type),
+        print_listing(groups[i].id, known_or_unknown(GROUP_TYPES_39, groups[i].type),
                       known_or_unknown(GROUP_STATES, groups[i].state), width, kg);
 }
 
@@ -45,8 +45,8 @@ enum kafka_groups_end kafka_groups_list(struct kafka_groups *kg)
     const struct option_value *type = kafka_groups_value(kg, KG_TYPE), *state = kafka_groups_value(kg, KG_STATE);
     struct str *in_states = NULL, *of_types = NULL;
     int32_t state_count = 0, type_count = 0;
-    if (type->text && !group_names_parse(GROUP_TYPES, type->text, &of_types, &type_count, &kg->a))
-        return kafka_groups_usage("Invalid types list '%s'. Valid types are: Consumer, Classic, Share", type->text);
+    if (type->text && !group_names_parse(GROUP_TYPES_39, type->text, &of_types, &type_count, &kg->a))
+        return kafka_groups_usage("Invalid types list '%s'. Valid types are: Consumer, Classic", type->text);
     if (state->text && !group_names_parse(GROUP_STATES, state->text, &in_states, &state_count, &kg->a))
         return kafka_groups_usage("Invalid state list '%s'. Valid states are: PreparingRebalance, CompletingRebalance, "
                                   "Stable, Dead, Empty, Assigning, Reconciling",

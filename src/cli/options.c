@@ -53,8 +53,7 @@ static enum err take_option(struct options *o, const struct option_row *row, con
     if (v->given && row->kind != OPTION_FLAG && row->kind != OPTION_TEXTS)
         return fault_set(f, ERR_INVALID, "%s is given more than once", row->name);
     v->given = true;
-    if (row->kind == OPTION_FLAG)
-        return text ? fault_set(f, ERR_INVALID, "%s takes no value", row->name) : OK;
+    if (row->kind == OPTION_FLAG) return text ? fault_set(f, ERR_INVALID, "%s takes no value", row->name) : OK;
     bool optional = row->kind == OPTION_MAYBE_TEXT;
     if (!text && *i + 1 < argc && !is_option(argv[*i + 1])) text = argv[++*i];
     if (!text) return optional ? OK : fault_set(f, ERR_INVALID, "%s needs a value: %s", row->name, row->value);

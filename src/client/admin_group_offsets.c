@@ -28,22 +28,22 @@ static void sort_offsets(struct group_offsets *g)
 }
 
 /* The two forms of the response hold the same structs under two names. */
-#define TAKE_OFFSETS(out, topics_at, topics_n, a)                                                             \
-    do {                                                                                                      \
-        size_t count_ = 0;                                                                                    \
+#define TAKE_OFFSETS(out, topics_at, topics_n, a)                                                               \
+    do {                                                                                                        \
+        size_t count_ = 0;                                                                                      \
         for (int32_t i_ = 0; i_ < (topics_n); i_++) count_ += (size_t)MAX((topics_at)[i_].partitions_count, 0); \
-        (out)->offsets = arena_array((a), struct group_offset, count_);                                       \
-        (out)->offset_count = 0;                                                                              \
-        for (int32_t i_ = 0; i_ < (topics_n); i_++)                                                           \
-            for (int32_t j_ = 0; j_ < (topics_at)[i_].partitions_count; j_++)                                 \
-                if ((topics_at)[i_].partitions[j_].committed_offset >= 0)                                     \
-                    (out)->offsets[(out)->offset_count++] = (struct group_offset){                            \
-                        .of = {(topics_at)[i_].name, (topics_at)[i_].partitions[j_].partition_index},         \
-                        .offset = (topics_at)[i_].partitions[j_].committed_offset,                            \
-                        .leader_epoch = (topics_at)[i_].partitions[j_].committed_leader_epoch,                \
-                        .metadata = (topics_at)[i_].partitions[j_].metadata,                                  \
-                        .kerr = (topics_at)[i_].partitions[j_].error_code};                                   \
-        sort_offsets(out);                                                                                    \
+        (out)->offsets = arena_array((a), struct group_offset, count_);                                         \
+        (out)->offset_count = 0;                                                                                \
+        for (int32_t i_ = 0; i_ < (topics_n); i_++)                                                             \
+            for (int32_t j_ = 0; j_ < (topics_at)[i_].partitions_count; j_++)                                   \
+                if ((topics_at)[i_].partitions[j_].committed_offset >= 0)                                       \
+                    (out)->offsets[(out)->offset_count++] = (struct group_offset){                              \
+                        .of = {(topics_at)[i_].name, (topics_at)[i_].partitions[j_].partition_index},           \
+                        .offset = (topics_at)[i_].partitions[j_].committed_offset,                              \
+                        .leader_epoch = (topics_at)[i_].partitions[j_].committed_leader_epoch,                  \
+                        .metadata = (topics_at)[i_].partitions[j_].metadata,                                    \
+                        .kerr = (topics_at)[i_].partitions[j_].error_code};                                     \
+        sort_offsets(out);                                                                                      \
     } while (0)
 
 static bool fetch_batched(struct attempt *at, struct peer *p, int16_t version, struct group_item **items, int32_t count,

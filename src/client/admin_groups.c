@@ -58,7 +58,8 @@ static bool list_of_node(struct attempt *at, int32_t node_id, const struct list_
     struct peer *p;
     if (!cluster_connect_node(at, node_id, &p, f)) return false;
     int16_t version = peer_version(p, API_LIST_GROUPS, LIST_GROUPS_REQUEST_VERSION_MAX);
-    if ((req->states_filter_count && version < LIST_STATES_MIN) || (req->types_filter_count && version < LIST_TYPES_MIN))
+    if ((req->states_filter_count && version < LIST_STATES_MIN) ||
+        (req->types_filter_count && version < LIST_TYPES_MIN))
         return failure_set(f, ERR_UNSUPPORTED, "%s cannot list groups by %s: it knows ListGroups up to version %d.",
                            peer_name(p), req->types_filter_count ? "type" : "state", version);
     struct list_groups_response res;
@@ -142,8 +143,8 @@ static void take_classic_members(struct group_description *out,
     }
 }
 
-static void take_rebalances(struct group_description *out,
-                            const struct describe_groups_response_described_group *g, struct arena *a)
+static void take_rebalances(struct group_description *out, const struct describe_groups_response_described_group *g,
+                            struct arena *a)
 {
     int32_t count = MAX(g->rebalances_count, 0);
     out->rebalances = arena_array(a, struct group_rebalance, (size_t)count);
@@ -211,8 +212,8 @@ static void take_new_member(struct group_member *out, const struct consumer_grou
     qsort(out->assigned, count, sizeof *out->assigned, compare_assigned);
 }
 
-static void take_new(struct group_description *out,
-                     const struct consumer_group_describe_response_described_group *g, struct arena *a)
+static void take_new(struct group_description *out, const struct consumer_group_describe_response_described_group *g,
+                     struct arena *a)
 {
     out->type = STR("Consumer");
     out->state = g->group_state;

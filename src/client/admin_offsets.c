@@ -173,8 +173,8 @@ static bool fetch(struct attempt *at, struct peer *p, struct leader_item **items
 }
 
 /* Takes what one partition's answer says; an item that is not done afterwards, and has no code, needs another look. */
-static void take_records(struct leader_item *it, struct record_query *q,
-                         const struct fetch_response_partition_data *r, int64_t *next)
+static void take_records(struct leader_item *it, struct record_query *q, const struct fetch_response_partition_data *r,
+                         int64_t *next)
 {
     it->kerr = r->error_code;
     it->done = r->error_code && !kerr_is_retriable(r->error_code);

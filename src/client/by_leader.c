@@ -18,7 +18,8 @@ static int compare_nodes(const void *a, const void *b)
 struct leader_item *leader_item_find(struct leader_item **items, int32_t count, struct str topic, int32_t partition)
 {
     struct leader_item key = {.of = {topic, partition}}, *key_at = &key;
-    struct leader_item **found = bsearch(&key_at, items, (size_t)count, sizeof(struct leader_item *), compare_partitions);
+    struct leader_item **found =
+        bsearch(&key_at, items, (size_t)count, sizeof(struct leader_item *), compare_partitions);
     return found ? *found : NULL;
 }
 

@@ -18,8 +18,8 @@ struct leader_item {
 typedef bool (*leader_ask_fn)(struct attempt *at, struct peer *p, struct leader_item **items, int32_t count, void *arg,
                               struct arena *a, struct failure *f);
 
-/* Asks all leaders, again and again until every item is done, has an error that stays, or the time is over; an item that
- * is not done then keeps its code.  False: there is nobody to ask, or an answer was none. */
+/* Asks all leaders, again and again until every item is done, has an error that stays, or the time is over; an item
+ * that is not done then keeps its code.  False: there is nobody to ask, or an answer was none. */
 MUST_USE bool leaders_ask(struct attempt *at, struct leader_item *items, int32_t count, leader_ask_fn ask, void *arg,
                           struct arena *a, struct failure *f);
 

@@ -14,7 +14,13 @@
 #include "wire/gen/request_header.h"
 #include "wire/gen/response_header.h"
 
-enum { ADDRESSES_MAX = 16, FRAME_LENGTH_SIZE = 4, CORRELATION_ID_SIZE = 4, RECEIVE_STEP = 64 << 10, REQUEST_IDLE_BYTES_MAX = 64 << 10 };
+enum {
+    ADDRESSES_MAX = 16,
+    FRAME_LENGTH_SIZE = 4,
+    CORRELATION_ID_SIZE = 4,
+    RECEIVE_STEP = 64 << 10,
+    REQUEST_IDLE_BYTES_MAX = 64 << 10
+};
 
 struct version_range {
     int16_t min, max; /* min > max: the broker does not have the API */
@@ -137,7 +143,8 @@ static bool encode(struct channel *c, const struct exchange *x, const struct wir
     return true;
 }
 
-/* A broker that does not know the version of an ApiVersions request answers in version 0, which begins with the code. */
+/* A broker that does not know the version of an ApiVersions request answers in version 0, which begins with the code.
+ */
 static int16_t answered_version(const struct exchange *x, const struct reader *r)
 {
     struct reader peek = *r;
@@ -284,7 +291,8 @@ bool channel_open(struct channel **out, const struct channel_options *opt, const
     bool ok = false;
     for (size_t i = 0; i < count && !ok; i++) {
         int64_t now_us = clock_mono_us(loop_clock(opt->loop));
-        int64_t share_us = now_us + (deadline_us - now_us) / (int64_t)(count - i); /* a silent one leaves time for all */
+        int64_t share_us =
+            now_us + (deadline_us - now_us) / (int64_t)(count - i); /* a silent one leaves time for all */
         hang_up(c);
         name_peer(c, host, port, &addrs[i]);
         ok = connect_to(c, &addrs[i], share_us, f);

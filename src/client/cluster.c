@@ -267,7 +267,8 @@ bool peer_ask(struct attempt *at, struct peer *p, const struct exchange *x, stru
     if (x->version < 0)
         return failure_set(f, ERR_UNSUPPORTED, "%s does not know %s requests as we can make them.", p->name,
                            wire_api_find((int16_t)x->api)->name);
-    if (!p->channel) return failure_set(f, ERR_CLOSED, "The connection to a broker that moved, now %s, is closed.", p->name);
+    if (!p->channel)
+        return failure_set(f, ERR_CLOSED, "The connection to a broker that moved, now %s, is closed.", p->name);
     int64_t deadline_us = MIN(at->deadline_us, now_us(at->cl) + at->cl->opt.request_timeout_ms * 1000);
     return channel_call(p->channel, x, a, deadline_us, f);
 }

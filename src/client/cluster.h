@@ -15,12 +15,12 @@
 #include "os/rng.h"
 
 /* What an admin client of Kafka has by default. */
-#define CLUSTER_OPTIONS_DEFAULT                                                                                  \
-    ((struct cluster_options){.client_id = "barnabas-admin",                                                    \
-                              .timeout_ms = 60000,                                                              \
-                              .request_timeout_ms = 30000,                                                      \
-                              .connect_timeout_ms = 10000,                                                      \
-                              .backoff_ms = 100,                                                                \
+#define CLUSTER_OPTIONS_DEFAULT                              \
+    ((struct cluster_options){.client_id = "barnabas-admin", \
+                              .timeout_ms = 60000,           \
+                              .request_timeout_ms = 30000,   \
+                              .connect_timeout_ms = 10000,   \
+                              .backoff_ms = 100,             \
                               .backoff_max_ms = 1000})
 
 struct cluster_options {

@@ -91,8 +91,7 @@ static bool ask(struct attempt *at, const struct str *names, int32_t count, stru
     if (res->error_code) return failure_refused(f, res->error_code, STR_NULL, "%s gives no metadata", peer_name(p));
     for (int32_t i = 0; i < res->brokers_count; i++) {
         const struct metadata_response_metadata_response_broker *b = &res->brokers[i];
-        cluster_learn_node(at->cl,
-                           &(struct node){.id = b->node_id, .host = b->host, .rack = b->rack, .port = b->port});
+        cluster_learn_node(at->cl, &(struct node){.id = b->node_id, .host = b->host, .rack = b->rack, .port = b->port});
     }
     return true;
 }
@@ -162,7 +161,8 @@ static bool ask_batched(struct attempt *at, struct peer *p, int16_t version, str
     for (int32_t i = 0; i < res.coordinators_count; i++) {
         const struct find_coordinator_response_coordinator *c = &res.coordinators[i];
         struct coordinator key = {.group = c->key}, *key_at = &key;
-        struct coordinator **found = bsearch(&key_at, by_name, (size_t)count, sizeof(struct coordinator *), compare_coordinators);
+        struct coordinator **found =
+            bsearch(&key_at, by_name, (size_t)count, sizeof(struct coordinator *), compare_coordinators);
         if (!found) continue;
         struct node node = {.id = c->node_id, .host = c->host, .port = c->port};
         take_coordinator(at->cl, *found, c->error_code, c->error_message, &node);

@@ -52,11 +52,11 @@ static void assert_asked(const struct world *w, const int16_t *apis, int count)
 
 /* ---- answers; the only node is 7, which is the fake itself ---- */
 
-#define PUT(name, res, q, w)                                                                    \
-    do {                                                                                        \
-        enum err put_ = name##_encode((res), (q)->version, (w));                                \
-        if (put_) fprintf(stderr, "%s in version %d\n", err_name(put_), (q)->version);          \
-        ASSERT(!put_);                                                                          \
+#define PUT(name, res, q, w)                                                           \
+    do {                                                                               \
+        enum err put_ = name##_encode((res), (q)->version, (w));                       \
+        if (put_) fprintf(stderr, "%s in version %d\n", err_name(put_), (q)->version); \
+        ASSERT(!put_);                                                                 \
     } while (0)
 
 static void metadata_of(struct fake *fk, const struct asked *q, struct writer *w, int32_t leader, int16_t kerr)
@@ -134,12 +134,12 @@ static void no_coordinator_for_you(struct fake *fk, const struct asked *q, struc
 
 static void offsets_of(const struct asked *q, struct writer *w, int16_t kerr)
 {
-    struct offset_fetch_response_offset_fetch_response_partitions p[2] = {{.partition_index = 1, .committed_offset = 11},
-                                                                          {.partition_index = 0, .committed_offset = -1}};
-    struct offset_fetch_response_offset_fetch_response_topics t = {.name = STR("t"), .partitions = p,
-                                                                   .partitions_count = 2};
-    struct offset_fetch_response_offset_fetch_response_group g = {.group_id = STR("g"), .topics = &t, .topics_count = 1,
-                                                                  .error_code = kerr};
+    struct offset_fetch_response_offset_fetch_response_partitions p[2] = {
+        {.partition_index = 1, .committed_offset = 11}, {.partition_index = 0, .committed_offset = -1}};
+    struct offset_fetch_response_offset_fetch_response_topics t = {
+        .name = STR("t"), .partitions = p, .partitions_count = 2};
+    struct offset_fetch_response_offset_fetch_response_group g = {
+        .group_id = STR("g"), .topics = &t, .topics_count = 1, .error_code = kerr};
     p[0].metadata = p[1].metadata = STR_EMPTY;
     struct offset_fetch_response res = offset_fetch_response_default;
     res.groups = &g;
@@ -295,8 +295,8 @@ static void list_offsets_of(const struct asked *q, struct writer *w, int16_t ker
     p.partition_index = 1;
     p.error_code = kerr;
     p.offset = 100;
-    struct list_offsets_response_list_offsets_topic_response t = {.name = STR("t"), .partitions = &p,
-                                                                  .partitions_count = 1};
+    struct list_offsets_response_list_offsets_topic_response t = {
+        .name = STR("t"), .partitions = &p, .partitions_count = 1};
     struct list_offsets_response res = list_offsets_response_default;
     res.topics = &t;
     res.topics_count = 1;
@@ -319,8 +319,11 @@ static void a_leader_that_moves_is_followed(void **state)
 {
     (void)state;
     static const struct step steps[] = {
-        {.answer = metadata_without_leader}, {.answer = metadata}, {.answer = not_leader},
-        {.answer = metadata},                {.answer = end_offset},
+        {.answer = metadata_without_leader},
+        {.answer = metadata},
+        {.answer = not_leader},
+        {.answer = metadata},
+        {.answer = end_offset},
     };
     struct world w = {0};
     world_start(&w, steps, ARRAY_COUNT(steps), 60000);
@@ -372,7 +375,8 @@ static void records(struct fake *fk, const struct asked *q, struct writer *w, si
     writer_init(&batch, fk->pool);
     batch_builder_init(&bb, fk->pool, 0, RECORDS_BASE);
     for (int i = 0; i < 3; i++)
-        batch_builder_add(&bb, RECORDS_BASE + i, (struct bytes){NULL, 0}, (struct bytes){(const uint8_t *)"v", 1}, NULL, 0);
+        batch_builder_add(&bb, RECORDS_BASE + i, (struct bytes){NULL, 0}, (struct bytes){(const uint8_t *)"v", 1}, NULL,
+                          0);
     bb.info.base_offset = 10;
     ASSERT(batch_builder_finish(&bb, &batch) == OK);
     if (spoil) batch.buf->data[BATCH_HEADER_SIZE] ^= 1;
@@ -437,12 +441,14 @@ static void description(struct fake *fk, const struct asked *q, struct writer *w
 {
     (void)fk;
     static const uint8_t torn_assignment[] = {0, 1, 0, 0, 0, 9, 0};
-    struct describe_groups_response_described_group_member m =
-        describe_groups_response_described_group_member_default;
+    struct describe_groups_response_described_group_member m = describe_groups_response_described_group_member_default;
     m.member_id = STR("m");
     m.member_assignment = (struct bytes){torn_assignment, sizeof torn_assignment};
-    struct describe_groups_response_group_rebalance r = {.started_ms = 1, .took_ms = 2, .generation = 3,
-                                                         .reason = STR("member left"), .member_id = STR_NULL,
+    struct describe_groups_response_group_rebalance r = {.started_ms = 1,
+                                                         .took_ms = 2,
+                                                         .generation = 3,
+                                                         .reason = STR("member left"),
+                                                         .member_id = STR_NULL,
                                                          .client_id = STR("c")};
     struct describe_groups_response_described_group g = describe_groups_response_described_group_default;
     g.group_id = STR("g");
@@ -482,9 +488,10 @@ static void committed(struct fake *fk, const struct asked *q, struct writer *w)
 {
     (void)fk;
     struct offset_commit_response_offset_commit_response_partition p[2] = {
-        {.partition_index = 0, .error_code = KERR_NONE}, {.partition_index = 1, .error_code = KERR_OFFSET_METADATA_TOO_LARGE}};
-    struct offset_commit_response_offset_commit_response_topic t = {.name = STR("t"), .partitions = p,
-                                                                    .partitions_count = 2};
+        {.partition_index = 0, .error_code = KERR_NONE},
+        {.partition_index = 1, .error_code = KERR_OFFSET_METADATA_TOO_LARGE}};
+    struct offset_commit_response_offset_commit_response_topic t = {
+        .name = STR("t"), .partitions = p, .partitions_count = 2};
     struct offset_commit_response res = offset_commit_response_default;
     res.topics = &t;
     res.topics_count = 1;

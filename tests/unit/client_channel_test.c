@@ -220,7 +220,8 @@ static void a_broken_response_is_told_as_what_it_is(void **state)
     check_call_fails(&(struct step){.answer = metadata, .lie_length = INT32_MAX}, 60000, ERR_CORRUPT,
                      "of 2147483647 bytes");
     check_call_fails(&(struct step){.answer = metadata_and_more}, 60000, ERR_CORRUPT, "4 bytes too many");
-    check_call_fails(&(struct step){.answer = metadata, .lie_correlation = 1}, 60000, ERR_CORRUPT, "answered request 3");
+    check_call_fails(&(struct step){.answer = metadata, .lie_correlation = 1}, 60000, ERR_CORRUPT,
+                     "answered request 3");
     check_call_fails(&(struct step){.answer = garbage}, 60000, ERR_CORRUPT, "no Metadata response");
     check_call_fails(&(struct step){.answer = endless_array}, 60000, ERR_CORRUPT, "no Metadata response");
     check_call_fails(&(struct step){.answer = nothing}, 60000, ERR_CORRUPT, "Metadata");

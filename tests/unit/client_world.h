@@ -43,12 +43,11 @@ struct fake {
     uint16_t port;
     const struct step *steps;
     int step_count, next;
-    bool scripted_versions;   /* ApiVersions takes steps, too */
+    bool scripted_versions;       /* ApiVersions takes steps, too */
     bool without_consumer_groups; /* of the newer protocol */
     int16_t api_versions_max;     /* of every other API, 0: ours */
-    struct asked asked[64];   /* what came, ApiVersions only if scripted */
+    struct asked asked[64];       /* what came, ApiVersions only if scripted */
     int asked_count;
-    int connections;
     struct buf_pool *pool;
     pthread_t thread;
     char bootstrap[32];
@@ -148,7 +147,6 @@ static inline void *fake_run(void *arg)
         stop = fd < 0; /* shut down */
         if (stop) break;
         ASSERT(count <= FAKE_CONNECTIONS_MAX);
-        fk->connections++;
         fds[count++] = (struct pollfd){.fd = fd, .events = POLLIN};
     }
     for (nfds_t i = 1; i < count; i++) close(fds[i].fd);
