@@ -203,7 +203,7 @@ static void print_rebalances(const struct group_description *d)
         char when[MOMENT_TEXT_MAX];
         moment_format(r->started_ms, when);
         table_out_text(&t, str_of(when));
-        cell_number(&t, r->generation, true);
+        cell_number(&t, r->generation, r->generation >= 0);
         cell_seconds(&t, r->took_ms < 0 ? LAG_UNKNOWN : r->took_ms); /* below 0: it goes on */
         table_out_text(&t, or_dash(r->member_id));
         table_out_text(&t, or_dash(r->client_id));
@@ -240,7 +240,7 @@ static json_t *rebalances_json(const struct group_description *d)
         json_t *o = json_object();
         groups_json_set(o, "startedMs", json_integer(r->started_ms));
         groups_json_set(o, "tookMs", groups_json_number(r->took_ms, r->took_ms >= 0));
-        groups_json_set(o, "generation", json_integer(r->generation));
+        groups_json_set(o, "generation", groups_json_number(r->generation, r->generation >= 0));
         groups_json_set(o, "reason", groups_json_text(r->reason));
         groups_json_set(o, "member", r->member_id.size ? groups_json_text(r->member_id) : json_null());
         groups_json_set(o, "client", groups_json_text(r->client_id));

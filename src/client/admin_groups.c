@@ -150,7 +150,7 @@ static void take_rebalances(struct group_description *out, const struct describe
     out->rebalances = arena_array(a, struct group_rebalance, (size_t)count);
     out->rebalance_count = count;
     for (int32_t i = 0; i < count; i++) {
-        const struct describe_groups_response_group_rebalance *r = &g->rebalances[i];
+        const struct describe_groups_response_group_rebalance *r = &g->rebalances[count - 1 - i]; /* oldest first */
         out->rebalances[i] = (struct group_rebalance){.started_ms = r->started_ms,
                                                       .took_ms = r->took_ms,
                                                       .generation = r->generation,

@@ -36,8 +36,9 @@ struct group_member {
 };
 
 struct group_rebalance {
-    int64_t started_ms, took_ms;
-    int32_t generation;
+    int64_t started_ms;
+    int64_t took_ms;    /* -1: it goes on */
+    int32_t generation; /* that it led to; -1: none yet */
     struct str reason, member_id, client_id;
 };
 

@@ -27,6 +27,12 @@ from brokers import Broker, wait_until
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 LONG = "a-topic-with-a-rather-long-name-indeed"  # more than Jackson leaves without quotes
 TOPICS = {"t1": 12, "t2": 1, LONG: 2, "empty": 1}
+COORDINATOR_IS_COMING = (
+    ck.KafkaError.NOT_COORDINATOR,
+    ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    ck.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ck.KafkaError._WAIT_COORD,
+)
 RECORDS = 10  # in each partition of all topics but the last
 
 
@@ -57,8 +63,18 @@ class World:
         self.members[0].commit(offsets=[ck.TopicPartition("t1", 0, 5)], asynchronous=False)
 
     def commit(self, group, offsets):
+        places = [ck.TopicPartition(*offset) for offset in offsets]
+
+        def done():
+            try:
+                return consumer.commit(offsets=places, asynchronous=False)
+            except ck.KafkaException as failed:
+                if failed.args[0].code() not in COORDINATOR_IS_COMING:
+                    raise
+                return None
+
         with self.consumer(group) as consumer:
-            consumer.commit(offsets=[ck.TopicPartition(*offset) for offset in offsets], asynchronous=False)
+            wait_until(done, 60, "the coordinator has loaded and takes offsets")
 
     def committed(self, group):
         with self.consumer(group) as consumer:

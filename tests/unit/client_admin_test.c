@@ -444,20 +444,23 @@ static void description(struct fake *fk, const struct asked *q, struct writer *w
     struct describe_groups_response_described_group_member m = describe_groups_response_described_group_member_default;
     m.member_id = STR("m");
     m.member_assignment = (struct bytes){torn_assignment, sizeof torn_assignment};
-    struct describe_groups_response_group_rebalance r = {.started_ms = 1,
-                                                         .took_ms = 2,
-                                                         .generation = 3,
-                                                         .reason = STR("member left"),
-                                                         .member_id = STR_NULL,
-                                                         .client_id = STR("c")};
+    struct describe_groups_response_group_rebalance r[2] = {
+        {.started_ms = 1, .took_ms = 2, .generation = 3, .reason = STR("member left"), .client_id = STR("c")},
+        {.started_ms = 5,
+         .took_ms = -1,
+         .generation = -1,
+         .reason = STR("new member"),
+         .member_id = STR("m"),
+         .client_id = STR("c")},
+    };
     struct describe_groups_response_described_group g = describe_groups_response_described_group_default;
     g.group_id = STR("g");
     g.group_state = STR("Stable");
     g.protocol_type = STR("consumer");
     g.members = &m;
     g.members_count = 1;
-    g.rebalances = &r;
-    g.rebalances_count = 1;
+    g.rebalances = r;
+    g.rebalances_count = 2;
     struct describe_groups_response res = describe_groups_response_default;
     res.groups = &g;
     res.groups_count = 1;
@@ -475,10 +478,12 @@ static void rebalances_are_told_and_a_torn_assignment_is_none(void **state)
     assert_true(str_is(g.state, "Stable") && str_is(g.type, "Classic"));
     assert_int_equal(g.member_count, 1);
     assert_int_equal(g.members[0].assigned_count, 0);
-    assert_int_equal(g.rebalance_count, 1);
-    assert_int_equal(g.rebalances[0].took_ms, 2);
-    assert_true(str_is_null(g.rebalances[0].member_id));
-    assert_true(str_is(g.rebalances[0].reason, "member left"));
+    assert_int_equal(g.rebalance_count, 2); /* the newest first now */
+    assert_int_equal(g.rebalances[0].took_ms, -1);
+    assert_true(str_is(g.rebalances[0].reason, "new member"));
+    assert_int_equal(g.rebalances[1].took_ms, 2);
+    assert_true(str_is_null(g.rebalances[1].member_id));
+    assert_true(str_is(g.rebalances[1].reason, "member left"));
     assert_int_equal(g.coordinator.id, 7);
     assert_true(str_is(g.coordinator.host, "127.0.0.1"));
     world_stop(&w);
