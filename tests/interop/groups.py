@@ -22,7 +22,7 @@ import time
 
 import rawkafka
 from batches import Record, build
-from brokers import _ENDS_WITH_US as ENDS_WITH_US
+from brokers import ENDS_WITH_US
 from group_clients import CLIENTS
 from group_history import History
 from rawkafka import Kerr
@@ -283,7 +283,7 @@ class Group:
         self.note("broker", "fetched", offsets=rest)
 
     def until(self, condition, what, seconds=WAIT_SECONDS):
-        """Waits until `condition` holds, reading events; fails at once when one of them must not be, or a member ends."""
+        """Waits until `condition` holds, reading events. A fault in them, or a member that ends by itself, fails at once."""
         deadline = time.monotonic() + seconds
         while True:
             self._read()
@@ -355,7 +355,7 @@ class Group:
         self.until(lambda: all(self.history.handled(w) == end for w, end in ends.items()), "all records are handled")
 
     def finish(self, *members):
-        """Ends the load; all must be handled and committed; the group must have these members, and none once they left."""
+        """Ends the load: all must be handled and committed. The group must have these members, then none."""
         self.load.stop()
         ends = self.load.log_ends()
         self.await_handled()

@@ -1,7 +1,7 @@
 """A group member: aiokafka.
 
-Its listener runs in another task than the one that reads: a lock keeps handling and giving up apart. It must not be held
-while records are waited for, because that waits for the end of a rebalance, and thus for the listener.
+Its listener runs in another task than the one that reads: a lock keeps handling and giving up apart. It must not be
+held while records are waited for, because that waits for the end of a rebalance, and thus for the listener.
 """
 
 import asyncio
