@@ -28,7 +28,7 @@ enum group_state {
     GROUP_PREPARING,  /* members are asked to join the next generation */
     GROUP_COMPLETING, /* they have; the leader assigns */
     GROUP_STABLE,
-    GROUP_DEAD, /* removed; what still holds a pointer finds nobody */
+    GROUP_DEAD, /* the shard is closed; what is still being written finds nobody */
     GROUP_STATE_COUNT
 };
 
@@ -355,7 +355,7 @@ void group_replay_end(struct group_shard *sh);
 
 /* Topics that members name; slices of what they sent, good as long as no member changes. */
 struct group_subscription {
-    bool known; /* false: no consumer group, no generation yet, or something cannot be read */
+    bool known;                      /* false: no consumer group, no generation yet, or something cannot be read */
     struct group_subscribed *topics; /* uthash */
     struct arena arena;
 };
