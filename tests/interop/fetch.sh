@@ -20,7 +20,7 @@ newer() { # file, folder: is some source in the folder newer than the file, or t
 fetch_jars() {
     for version in 3.9.1 4.3.1; do
         libs=$build/kafka-$version/libs
-        [ -f "$libs/.complete" ] && continue
+        newer "$libs/.complete" "$here/java/kafka-$version" || continue
         say "Apache Kafka $version's jars, through Maven, into $libs"
         mkdir -p "$libs"
         mvn -q -B -f "$here/java/kafka-$version/pom.xml" dependency:copy-dependencies -DoutputDirectory="$libs"
