@@ -11,7 +11,7 @@ from group_clients import CLIENTS
 from groups import FRAIL_SESSION_MS, Group
 
 BROKER_CONFIG = groups.BROKER_CONFIG
-WORKERS = 6
+WORKERS = int(__import__("os").environ.get("W", 6))
 
 
 def shares_partitions(broker, directory, name, clients, assignor):

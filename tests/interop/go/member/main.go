@@ -46,7 +46,7 @@ type offset struct {
 func (o offset) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.topic, o.index, o.next}) }
 
 func partitionsOf(byTopic map[string][]int32) []partition {
-	var all []partition
+	all := []partition{}
 	for topic, indexes := range byTopic {
 		for _, index := range indexes {
 			all = append(all, partition{topic, index})
@@ -56,15 +56,15 @@ func partitionsOf(byTopic map[string][]int32) []partition {
 }
 
 type event struct {
-	Member     string      `json:"m"`
-	Kind       string      `json:"ev"`
-	Topic      string      `json:"t,omitempty"`
-	Partition  *int32      `json:"p,omitempty"`
-	Offset     *int64      `json:"o,omitempty"`
-	Value      *string     `json:"v,omitempty"`
-	Partitions []partition `json:"partitions,omitempty"`
-	Offsets    []offset    `json:"offsets,omitempty"`
-	Why        string      `json:"why,omitempty"`
+	Member     string       `json:"m"`
+	Kind       string       `json:"ev"`
+	Topic      string       `json:"t,omitempty"`
+	Partition  *int32       `json:"p,omitempty"`
+	Offset     *int64       `json:"o,omitempty"`
+	Value      *string      `json:"v,omitempty"`
+	Partitions *[]partition `json:"partitions,omitempty"`
+	Offsets    []offset     `json:"offsets,omitempty"`
+	Why        string       `json:"why,omitempty"`
 }
 
 // teller tells a line a write: lines of several members then stay whole in the pipe that they share.
@@ -87,10 +87,10 @@ func (t teller) record(topic string, partition int32, offset int64, value []byte
 	t.tell(event{Kind: "record", Topic: topic, Partition: &partition, Offset: &offset, Value: &text})
 }
 
-// partitions tells of an assignment or of its end, unless there is nothing in it.
+// partitions tells of an assignment, which may be empty, or of its end.
 func (t teller) partitions(kind string, byTopic map[string][]int32) {
-	if all := partitionsOf(byTopic); len(all) > 0 {
-		t.tell(event{Kind: kind, Partitions: all})
+	if all := partitionsOf(byTopic); len(all) > 0 || kind == "assigned" {
+		t.tell(event{Kind: kind, Partitions: &all})
 	}
 }
 
