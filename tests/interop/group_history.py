@@ -7,9 +7,9 @@ Events are those of a member (README.md, "Consumer groups") and these of the har
 member told before: "stopped" and "killed" (told when it no longer runs), "continued" (told before it runs again), and
 "fetched": committed offsets as the broker gave them.
 
-A partition's *owner* is the member that was assigned it last, unless it gave it up, was killed or was stopped. What a
-member tells of partitions it held when it was stopped counts for nothing until it gave them up or was assigned them
-again: by then they may be somebody else's.
+A partition's *owner* is the member that was assigned it last, unless it gave it up, was killed, stopped or expelled. What
+a member tells of partitions it held when it was stopped or expelled counts for nothing until it gave them up or was
+assigned them again: by then they may be somebody else's.
 """
 
 
@@ -25,19 +25,20 @@ class _Partition:
 class _Member:
     def __init__(self):
         self.runs = True
-        self.was_stopped = False  # and has not heard of it
-        self.stale = set()  # partitions it believes to own since it was stopped
+        self.stale = set()  # partitions it may believe to own, but was stopped or expelled
 
 
 class History:
-    """`lenient` members commit by themselves and tell nothing of it."""
+    """`silent` members commit by themselves and tell nothing of it. `frail` ones have so short a session that a busy
+    machine may make the group expel them, which they hear of when somebody else owns their partitions already."""
 
-    def __init__(self, lenient=()):
+    def __init__(self, silent=(), frail=()):
         self.events = []
         self.faults = []
         self.partitions = {}
         self.members = {}
-        self.lenient = set(lenient)
+        self.silent = set(silent)
+        self.frail = set(frail)
         self.values = {}  # (topic, partition, offset) -> value, as members handled them
 
     def take(self, event):
@@ -72,9 +73,10 @@ class History:
             yield (topic, index), self.partitions.setdefault((topic, index), _Partition())
 
     def _assigned(self, event, member):
-        member.was_stopped = False
         for where, p in self._each(event):
-            if p.owner:
+            if p.owner in self.frail - {event["m"]}:
+                self.members[p.owner].stale.add(where)
+            elif p.owner:
                 self._fault(event, f"{where} has an owner, {p.owner}")
             member.stale.discard(where)
             p.owner, p.start = event["m"], None
@@ -87,7 +89,7 @@ class History:
             if p.owner != event["m"]:
                 self._fault(event, f"{where} was not its own to give up")
                 continue
-            if p.start is not None and event["m"] not in self.lenient and p.committed != p.position:
+            if p.start is not None and event["m"] not in self.silent and p.committed != p.position:
                 self._fault(event, f"{where} given up at {p.position} but committed {p.committed}")
             p.owner = None
 
@@ -96,7 +98,8 @@ class History:
             if where in member.stale:
                 member.stale.discard(where)
                 continue
-            self._fault(event, f"{where} lost by a member that was never stopped")
+            if event["m"] not in self.frail:
+                self._fault(event, f"{where} lost by a member that was never stopped")
             if p.owner == event["m"]:
                 p.owner = None
 
@@ -147,7 +150,6 @@ class History:
             p.committed = max(p.committed, offset)
 
     def _stopped(self, event, member):
-        member.was_stopped = True
         member.stale |= self._disown(event["m"])
 
     def _continued(self, event, member):

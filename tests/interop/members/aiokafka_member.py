@@ -1,4 +1,8 @@
-"""A group member: aiokafka. It calls its listener while the reading task waits: a lock keeps the two apart."""
+"""A group member: aiokafka.
+
+Its listener runs in another task than the one that reads: a lock keeps handling and giving up apart. It must not be held
+while records are waited for, because that waits for the end of a rebalance, and thus for the listener.
+"""
 
 import asyncio
 
@@ -37,7 +41,9 @@ class Listener(ConsumerRebalanceListener):
     """There is no call for partitions that are lost: they are revoked, and committing them is refused."""
 
     def __init__(self, consumer, lock):
-        self.consumer, self.lock, self.held = consumer, lock, []
+        self.consumer, self.lock = consumer, lock
+        self.held = []
+        self.given_up = 0  # how often: what was read before the last time is not ours to handle
 
     async def on_partitions_assigned(self, assigned):
         self.held = pairs(assigned)
@@ -53,6 +59,14 @@ class Listener(ConsumerRebalanceListener):
             tell("revoked", partitions=self.held)
         handled.forget(self.held)
         self.held = []
+        self.given_up += 1
+
+
+async def handle(consumer, found):
+    for records in found.values():
+        for record in records:
+            handled.record(record.topic, record.partition, record.offset, record.value)
+    await commit(consumer)
 
 
 async def main():
@@ -77,13 +91,11 @@ async def main():
     consumer.subscribe(**wanted, listener=listener)
     await consumer.start()
     while not closing.is_set():
+        found = await consumer.getmany(timeout_ms=100, max_records=BATCH)
+        given_up = listener.given_up
         async with lock:
-            found = await consumer.getmany(timeout_ms=100, max_records=BATCH)
-            for records in found.values():
-                for record in records:
-                    handled.record(record.topic, record.partition, record.offset, record.value)
-            await commit(consumer)
-        await asyncio.sleep(0)  # whoever waits for the lock has it next
+            if given_up == listener.given_up:
+                await handle(consumer, found)
     async with lock:
         await listener.give_up()
     await consumer.stop()

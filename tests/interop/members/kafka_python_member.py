@@ -1,5 +1,8 @@
 """A group member: kafka-python."""
 
+import logging
+import sys
+
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -15,7 +18,9 @@ ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
 }
 BATCH = 50
+POLL_MS = 20_000  # a rebalance that outlasts a call of poll() can hang: kafka-python then waits for metadata each time
 handled = Handled()
+logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
 
 
 def pairs(partitions):
@@ -67,7 +72,7 @@ def main():
     wanted = {"pattern": OPTIONS["pattern"]} if OPTIONS.get("pattern") else {"topics": OPTIONS["topics"]}
     consumer.subscribe(**wanted, listener=Listener(consumer))
     while not closing.is_set():
-        for records in consumer.poll(timeout_ms=100).values():
+        for records in consumer.poll(timeout_ms=POLL_MS).values():
             for record in records:
                 handled.record(record.topic, record.partition, record.offset, record.value)
         commit(consumer)
