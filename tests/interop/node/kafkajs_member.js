@@ -65,7 +65,7 @@ async function handle({ batch, resolveOffset, uncommittedOffsets, commitOffsetsI
     tell('refused', { why: error.message });
     throw error;
   }
-  const rows = offsets.topics.flatMap((t) => t.partitions.map((p) => [t.topic, p.partition, Number(p.offset)]));
+  const rows = offsets.topics.flatMap((t) => t.partitions.map((p) => [t.topic, Number(p.partition), Number(p.offset)]));
   tell('committed', { offsets: rows });
 }
 

@@ -70,7 +70,7 @@ func (m *saramaMember) ConsumeClaim(session sarama.ConsumerGroupSession, claim s
 	for message := range claim.Messages() {
 		m.lock.Lock()
 		m.record(message.Topic, message.Partition, message.Offset, message.Value)
-		session.MarkMessage(message, "")
+		session.MarkMessage(message, m.signature(session))
 		m.marked[partition{message.Topic, message.Partition}] = message.Offset + 1
 		m.lock.Unlock()
 	}
@@ -82,6 +82,11 @@ func (m *saramaMember) Cleanup(session sarama.ConsumerGroupSession) error {
 	m.commit(session)
 	m.partitions("revoked", session.Claims())
 	return nil
+}
+
+// signature is kept with each offset: by it a member knows its own commits.
+func (m *saramaMember) signature(session sarama.ConsumerGroupSession) string {
+	return fmt.Sprintf("%s, generation %d", m.member, session.GenerationID())
 }
 
 // commit tells what the broker says is committed, since Commit() does not say whether it was done.
@@ -103,7 +108,8 @@ func (m *saramaMember) commit(session sarama.ConsumerGroupSession) {
 	}
 	var offsets []offset
 	for p, next := range m.marked {
-		if block := answer.GetBlock(p.topic, p.index); block != nil && block.Offset == next {
+		if block := answer.GetBlock(p.topic, p.index); block != nil && block.Offset == next &&
+			block.Metadata == m.signature(session) {
 			offsets = append(offsets, offset{p, next})
 			delete(m.marked, p)
 		}
