@@ -14,6 +14,7 @@ class Client:
     assignors: tuple
     follows_patterns: bool = True  # does a new topic that matches its regular expression come to it?
     static: bool = True  # does it know group.instance.id?
+    fenced: bool = True  # and ends when another process takes its place by it?
     commits_by_itself: bool = False  # and tells nothing of it
     closes_on_sigterm: bool = False  # instead of by a word on its standard input
     tells_on_stderr: bool = False
@@ -61,13 +62,14 @@ CLIENTS = {
     "kcat": Client(
         _kcat,
         ("range", "cooperative-sticky"),
+        fenced=False,
         commits_by_itself=True,
         closes_on_sigterm=True,
         tells_on_stderr=True,
     ),
     "confluent": Client(_python("confluent"), ("range", "roundrobin", "cooperative-sticky")),
     "kafka-python": Client(_python("kafka_python"), ("range", "roundrobin", "sticky")),
-    "aiokafka": Client(_python("aiokafka"), ("range", "roundrobin", "sticky")),
+    "aiokafka": Client(_python("aiokafka"), ("range", "roundrobin", "sticky"), fenced=False),
     "franz-go": Client(_go("franz-go"), ("range", "roundrobin", "sticky", "cooperative-sticky")),
     "sarama": Client(_go("sarama"), ("range", "roundrobin", "sticky")),
     "kafkajs": Client(_node, ("roundrobin",), static=False),

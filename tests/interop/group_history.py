@@ -25,6 +25,7 @@ class _Partition:
 class _Member:
     def __init__(self):
         self.runs = True
+        self.refused = False  # was its last commit refused?
         self.stale = set()  # partitions it may believe to own, but was stopped or expelled
 
 
@@ -98,7 +99,7 @@ class History:
             if where in member.stale:
                 member.stale.discard(where)
                 continue
-            if event["m"] not in self.frail:
+            if event["m"] not in self.frail and not member.refused:
                 self._fault(event, f"{where} lost by a member that was never stopped")
             if p.owner == event["m"]:
                 p.owner = None
@@ -123,6 +124,7 @@ class History:
         p.handled = max(p.handled, p.position)
 
     def _committed(self, event, member):
+        member.refused = False
         for topic, index, offset in event["offsets"]:
             where = topic, index
             p = self.partitions.setdefault(where, _Partition())
@@ -140,7 +142,9 @@ class History:
                 p.committed = offset
 
     def _refused(self, event, member):
-        """A commit that was answered with an error: what it held stays to be committed, or is handled again."""
+        """What was not committed is committed later, or handled again. librdkafka gives up all it has when a commit of
+        the last generation comes when the next has begun, which a cooperative member cannot avoid."""
+        member.refused = True
 
     def _fetched(self, event, member):
         for topic, index, offset in event["offsets"]:

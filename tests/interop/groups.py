@@ -306,7 +306,7 @@ class Group:
                 self._take(line.decode())
 
     def _take(self, line):
-        event = json.loads(line) if line.startswith("{") else kcat_event(line)
+        event = json.loads(line) if line.startswith("{") else kcat_event(line, self.members)
         if event is None:
             self.other_lines.append(line)
         else:
@@ -350,7 +350,11 @@ class Group:
         assert self.history.values == self.load.values, "records are not those that were produced"
         row = self.described()
         assert row.GroupState == "Stable" and row.ProtocolType == "consumer"
-        assert sorted(m.ClientId for m in row.Members) == sorted(m.name for m in members)
+        instances = [member.options.get("instance") for member in members]
+        if any(instances):  # a member that took a static one's place need not be shown with its own client.id
+            assert sorted(m.GroupInstanceId for m in row.Members) == sorted(instances)
+        else:
+            assert sorted(m.ClientId for m in row.Members) == sorted(m.name for m in members)
         assert row.ProtocolData == members[0].options["assignor"]
         for member in members:
             member.ask_to_close()
@@ -359,8 +363,8 @@ class Group:
             member.await_end()
         left = self.committed()
         assert all(left[where] >= end for where, end in ends.items()), (left, ends)
-        row = self.described()
-        if not any(member.options.get("instance") for member in members):
+        if not any(instances):  # static members leave by their session's end only
+            row = self.described()
             assert (row.GroupState, list(row.Members)) == ("Empty", [])
 
 
@@ -382,16 +386,18 @@ def _line(event):
 
 _KCAT = re.compile(
     r"% Group \S+ rebalanced(?:: incremental (assignment|revoke) of \d+ partition\(s\))?"
-    r" \(memberid (\S+?)-[0-9a-f-]{36}(.*?)\): (?:(assigned|revoked): )?(.*)"
+    r" \(memberid (\S+?)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(.*?)\): (?:(assigned|revoked): )?(.*)"
 )
 
 
-def kcat_event(line):
-    """kcat tells of rebalances in words; its client.id, with which its member id starts, is the member's name."""
+def kcat_event(line, members):
+    """kcat tells of rebalances in words. Its member id starts with its client.id, which is the member's name, or with
+    its group.instance.id, which the last member that was started with it has."""
     found = _KCAT.fullmatch(line)
     if not found:
         return None
     incremental, member, more, eager, rest = found.groups()
     kind = "assigned" if "assign" in (incremental or eager) else "lost" if "assignment lost" in more else "revoked"
     partitions = [[topic, int(index)] for topic, index in re.findall(r"(\S+) \[(\d+)\]", rest)]
-    return {"m": member, "ev": kind, "partitions": partitions}
+    of_instance = [name for name, known in members.items() if known.options.get("instance") == member]
+    return {"m": (of_instance or [member])[-1], "ev": kind, "partitions": partitions}

@@ -36,6 +36,9 @@ SOUND = {
         *("a record 0 2", "a refused", "a lost 0", "b revoked", "b record 0 1", "b committed 0 2"),
         *("b revoked 0", "a assigned 0", "a record 0 2"),
     ],
+    "a refused commit, for which a client gives up": [
+        *("a assigned 0", "a record 0 0", "a refused", "a lost 0", "a assigned 0", "a record 0 0", "a committed 0 1"),
+    ],
     "a commit that came true before the member stopped": [
         *("a assigned 0", "a record 0 0", "a stopped", "b assigned 0", "b record 0 1", "a continued", "a committed 0 1"),
     ],
@@ -80,6 +83,10 @@ FAULTY = {
     ),
     "given up without a commit": (["a assigned 0", "a record 0 0", "a revoked 0"], "given up at 1 but committed 0"),
     "expelled for nothing": (["a assigned 0", "a lost 0"], "never stopped"),
+    "expelled after a commit": (
+        ["a assigned 0", "a record 0 0", "a refused", "a committed 0 1", "a lost 0"],
+        "never stopped",
+    ),
     "gave up another's": (["a assigned 0", "b revoked 0"], "not its own"),
     "left with a partition": (["a assigned 0", "a closed"], "left without giving up"),
     "failed": (["a failed"], "a member failed"),

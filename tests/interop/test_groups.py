@@ -11,7 +11,7 @@ from group_clients import CLIENTS
 from groups import FRAIL_SESSION_MS, Group
 
 BROKER_CONFIG = groups.BROKER_CONFIG
-WORKERS = int(__import__("os").environ.get("W", 6))
+WORKERS = 6
 
 
 def shares_partitions(broker, directory, name, clients, assignor):
@@ -55,9 +55,62 @@ def shares_partitions(broker, directory, name, clients, assignor):
         group.finish(stays, joins, last)
 
 
+def keeps_static_members(broker, directory, name, clients, assignor):
+    """Members with a group.instance.id come back without a rebalance, unless they are away for a session's time."""
+    with Group(broker, directory, name) as group:
+        client, topic = clients[0], f"{name}.a"
+
+        def start(instance, **options):
+            return group.start(client, assignor, topics=[topic], instance=f"{name}-{instance}", **options)
+
+        def others_hear_nothing(since, *members):
+            names = {member.name for member in members}
+            told = [e for e in group.history.events[since:] if e["m"] in names]
+            assert not [e for e in told if e["ev"] not in ("record", "committed")]
+
+        def comes_back(old, instance, *others):
+            since = len(group.history.events)
+            had = group.history.owned(old.name)
+            old.kill()
+            group.note_committed()
+            new = start(instance)
+            group.settle(new, *others, each=4)
+            assert group.history.owned(new.name) == had
+            others_hear_nothing(since, *others)
+            return new
+
+        group.create(topic, 12)
+        first = start(0)
+        second = start(1)
+        third = start(2, session_ms=FRAIL_SESSION_MS)
+        group.settle(first, second, third, each=4)
+        first = comes_back(first, 0, second, third)
+        second = comes_back(second, 1, first, third)
+
+        if CLIENTS[client].fenced:
+            since, had = len(group.history.events), group.history.owned(first.name)
+            first.ends = True
+            group.history.frail.add(first.name)  # it hears of it when the other has its partitions already
+            other = start(0)
+            first.await_end()
+            group.note_committed()
+            group.settle(other, second, third, each=4)
+            assert group.history.owned(other.name) == had
+            others_hear_nothing(since, second, third)
+            first = other
+
+        third.kill()
+        group.note_committed()
+        group.settle(first, second, each=6)
+        group.finish(first, second)
+
+
+# name -> (scenario, clients in turn, assignor)
 SCENARIOS = {
-    f"{client}-{assignor}": ((client,), assignor) for client in CLIENTS for assignor in CLIENTS[client].assignors
-} | {"mixed": (("confluent", "kafka-python", "aiokafka"), "range")}
+    **{f"{c}-{a}": (shares_partitions, (c,), a) for c in CLIENTS for a in CLIENTS[c].assignors},
+    **{f"{c}-static": (keeps_static_members, (c,), "range") for c in CLIENTS if CLIENTS[c].static},
+    "mixed": (shares_partitions, ("confluent", "kafka-python", "aiokafka"), "range"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +122,14 @@ def outcomes(request, broker, tmp_path_factory):
     chosen = [item.callspec.params["scenario"] for item in request.session.items if item.module is request.module]
     directory = tmp_path_factory.mktemp("groups")
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-        yield {
-            name: pool.submit(shares_partitions, broker, directory / name, name, *SCENARIOS[name]) for name in chosen
-        }
+        futures = {}
+        for name in chosen:
+            scenario, clients, assignor = SCENARIOS[name]
+            futures[name] = pool.submit(scenario, broker, directory / name, name, clients, assignor)
+        yield futures
         pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_members_share_the_partitions(outcomes, scenario):
+def test_a_group_of(outcomes, scenario):
     outcomes[scenario].result()

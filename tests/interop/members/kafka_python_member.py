@@ -10,7 +10,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import FencedInstanceIdError
 from kafka.structs import OffsetAndMetadata
 
-from telling import OPTIONS, Handled, closing, tell
+from telling import OPTIONS, Fenced, Handled, closing, tell
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -20,7 +20,8 @@ ASSIGNORS = {
 BATCH = 50
 POLL_MS = 20_000  # a rebalance that outlasts a call of poll() can hang: kafka-python then waits for metadata each time
 handled = Handled()
-logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+logging.getLogger("kafka.coordinator").setLevel(logging.INFO)
 
 
 def pairs(partitions):
@@ -48,7 +49,10 @@ class Listener(ConsumerRebalanceListener):
 
 def commit(consumer):
     def send(offsets):
-        consumer.commit({TopicPartition(*w): OffsetAndMetadata(offset, "", -1) for w, offset in offsets.items()})
+        try:
+            consumer.commit({TopicPartition(*w): OffsetAndMetadata(offset, "", -1) for w, offset in offsets.items()})
+        except FencedInstanceIdError as error:
+            raise Fenced(error) from error
 
     handled.commit(send)
 
@@ -82,7 +86,7 @@ def main():
 
 try:
     main()
-except FencedInstanceIdError as error:
+except (FencedInstanceIdError, Fenced) as error:
     tell("fenced", why=repr(error))
 except Exception as failure:
     tell("failed", why=repr(failure))

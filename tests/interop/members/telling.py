@@ -23,6 +23,10 @@ def _await_word():
 threading.Thread(target=_await_word, daemon=True).start()
 
 
+class Fenced(BaseException):
+    """Another process has this member's group.instance.id."""
+
+
 class Handled:
     """Records handled and not committed yet."""
 
