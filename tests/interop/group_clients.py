@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from programs import INTEROP
+from programs import BUILD, INTEROP, JVM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +24,19 @@ class Client:
 
 def _python(name):
     return lambda options: [sys.executable, INTEROP / "members" / f"{name}_member.py", json.dumps(options)]
+
+
+def _go(client):
+    return lambda options: [BUILD / "interop/go-member", client, json.dumps(options)]
+
+
+def _node(options):
+    return ["node", BUILD / "interop/node/kafkajs_member.js", json.dumps(options)]
+
+
+def _java(version):
+    classpath = f"{BUILD}/interop/java:{BUILD}/kafka-{version}/libs/*"
+    return lambda options: [*JVM, "-cp", classpath, "Member", json.dumps(options)]
 
 
 def _kcat(options):
@@ -60,4 +73,9 @@ CLIENTS = {
     "confluent": Client(_python("confluent"), ("range", "roundrobin", "cooperative-sticky")),
     "kafka-python": Client(_python("kafka_python"), ("range", "roundrobin", "sticky"), heeds_when_busy=True),
     "aiokafka": Client(_python("aiokafka"), ("range", "roundrobin", "sticky"), fenced=False),
+    "franz-go": Client(_go("franz-go"), ("range", "roundrobin", "sticky", "cooperative-sticky")),
+    "sarama": Client(_go("sarama"), ("range", "roundrobin", "sticky")),
+    "kafkajs": Client(_node, ("roundrobin",), static=False),
+    "java-3.9.1": Client(_java("3.9.1"), ("range", "sticky", "cooperative-sticky")),
+    "java-4.3.1": Client(_java("4.3.1"), ("range", "sticky", "cooperative-sticky")),
 }
