@@ -109,7 +109,8 @@ def keeps_static_members(broker, directory, name, clients, assignor):
 SCENARIOS = {
     **{f"{c}-{a}": (shares_partitions, (c,), a) for c in CLIENTS for a in CLIENTS[c].assignors},
     **{f"{c}-static": (keeps_static_members, (c,), "range") for c in CLIENTS if CLIENTS[c].static},
-    "mixed": (shares_partitions, ("confluent", "kafka-python", "aiokafka"), "range"),
+    "three-in-python": (shares_partitions, ("confluent", "kafka-python", "aiokafka"), "range"),
+    "three-languages": (shares_partitions, ("java-3.9.1", "confluent", "franz-go"), "range"),
 }
 
 
