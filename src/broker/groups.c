@@ -1,4 +1,6 @@
 /* groups.c: which shards there are, from a role that the controller gives to the end of it, and the time they have. */
+#include "broker/groups.h"
+
 #include "base/mem.h"
 #include "broker/groups_internal.h"
 

@@ -140,6 +140,12 @@ struct group {
     uint32_t writes; /* of records of this group that are on their way */
 };
 
+/* A group's name, in a set of them. */
+struct group_name {
+    UT_hash_handle hh;
+    char *name;
+};
+
 struct group_shard {
     int32_t partition;
     struct group_shard_env env;
@@ -320,10 +326,10 @@ struct group_removal {
     struct group_write *write; /* NULL: nothing has been added */
     struct removed *removed;   /* in the write's arena */
     size_t count, cap;
-    bool whole; /* the group's own record goes, too */
+    bool whole; /* with this one all goes that the group had; its own record, too */
 };
 void group_removal_add(struct group_removal *rm, struct group_topic *t, struct group_position *pos);
-/* The group's own record, if the log may have one. */
+/* The group itself: all its positions have been added. */
 void group_removal_add_group(struct group_removal *rm);
 /* No more should go into one batch; send it and begin another. */
 bool group_removal_is_full(const struct group_removal *rm);
