@@ -77,6 +77,8 @@ class History:
         for where, p in self._each(event):
             if p.owner in self.frail - {event["m"]}:
                 self.members[p.owner].stale.add(where)
+            elif p.owner == event["m"] and p.start is None:
+                pass  # franz-go tells again of what it was assigned just before the next rebalance began
             elif p.owner:
                 self._fault(event, f"{where} has an owner, {p.owner}")
             member.stale.discard(where)

@@ -22,6 +22,7 @@ def play(*events, **more):
 
 
 SOUND = {
+    "assigned again before it began": ["a assigned 0", "a assigned 0 1", "a record 0 0"],
     "a handover": [
         "a assigned 0 1",
         "a record 0 0",
@@ -61,7 +62,7 @@ SOUND = {
 
 FAULTY = {
     "two owners": (["a assigned 0", "b assigned 0"], "has an owner, a"),
-    "assigned twice": (["a assigned 0", "a assigned 0"], "has an owner, a"),
+    "assigned again amid its work": (["a assigned 0", "a record 0 0", "a assigned 0"], "has an owner, a"),
     "handled by another": (["a assigned 0", "b record 0 0"], "the owner is a"),
     "handled after giving up": (["a assigned 0", "a revoked 0", "a record 0 0"], "the owner is None"),
     "a record skipped": (["a assigned 0", "a record 0 0", "a record 0 2"], "expected 1"),
