@@ -110,6 +110,9 @@ SCENARIOS = {
     **{f"{c}-{a}": (shares_partitions, (c,), a) for c in CLIENTS for a in CLIENTS[c].assignors},
     **{f"{c}-static": (keeps_static_members, (c,), "range") for c in CLIENTS if CLIENTS[c].static},
     "mixed": (shares_partitions, ("confluent", "kafka-python", "aiokafka"), "range"),
+    "mixed-languages": (shares_partitions, ("java-4.3.1", "franz-go", "confluent"), "range"),
+    "mixed-cooperative": (shares_partitions, ("franz-go", "java-3.9.1", "confluent"), "cooperative-sticky"),
+    "mixed-roundrobin": (shares_partitions, ("kafkajs", "sarama", "aiokafka"), "roundrobin"),
 }
 
 
