@@ -17,6 +17,8 @@ class Client:
     fenced: bool = True  # and ends when another process takes its place by it?
     commits_by_itself: bool = False  # and tells nothing of it
     closes_on_sigterm: bool = False  # instead of by a word on its standard input
+    closes_when_idle: bool = False  # a record that comes just then would be committed, but not handled
+    heeds_when_busy: bool = False  # listens to nothing while it waits for records
     tells_on_stderr: bool = False
 
 
@@ -65,10 +67,11 @@ CLIENTS = {
         fenced=False,
         commits_by_itself=True,
         closes_on_sigterm=True,
+        closes_when_idle=True,
         tells_on_stderr=True,
     ),
     "confluent": Client(_python("confluent"), ("range", "roundrobin", "cooperative-sticky")),
-    "kafka-python": Client(_python("kafka_python"), ("range", "roundrobin", "sticky")),
+    "kafka-python": Client(_python("kafka_python"), ("range", "roundrobin", "sticky"), heeds_when_busy=True),
     "aiokafka": Client(_python("aiokafka"), ("range", "roundrobin", "sticky"), fenced=False),
     "franz-go": Client(_go("franz-go"), ("range", "roundrobin", "sticky", "cooperative-sticky")),
     "sarama": Client(_go("sarama"), ("range", "roundrobin", "sticky")),

@@ -7,9 +7,9 @@ Events are those of a member (README.md, "Consumer groups") and these of the har
 member told before: "stopped" and "killed" (told when it no longer runs), "continued" (told before it runs again), and
 "fetched": committed offsets as the broker gave them.
 
-A partition's *owner* is the member that was assigned it last, unless it gave it up, was killed, stopped or expelled. What
-a member tells of partitions it held when it was stopped or expelled counts for nothing until it gave them up or was
-assigned them again: by then they may be somebody else's.
+A partition's *owner* is the member that was assigned it last, unless it gave it up, was killed, stopped or expelled.
+What a member tells of partitions it held when it was stopped or expelled counts for nothing until it gave them up or
+was assigned them again: by then they may be somebody else's.
 """
 
 

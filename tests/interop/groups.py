@@ -22,7 +22,7 @@ import time
 
 import rawkafka
 from batches import Record, build
-from brokers import _ENDS_WITH_US as ENDS_WITH_US
+from brokers import ENDS_WITH_US
 from group_clients import CLIENTS
 from group_history import History
 from rawkafka import Kerr
@@ -94,8 +94,14 @@ class Member:
 
     def close(self):
         """The member leaves; it must say so and end with 0."""
-        self.ask_to_close()
-        self.await_end()
+        if self.client.closes_when_idle:
+            with self.group.load.producing:
+                self.group.await_handled()
+                self.ask_to_close()
+                self.await_end()
+        else:
+            self.ask_to_close()
+            self.await_end()
 
     def await_end(self):
         self.group.until(lambda: self.process.poll() is not None, f"{self.name} ends")
@@ -121,6 +127,7 @@ class Load(threading.Thread):
         super().__init__(daemon=True)
         self.address = address
         self.ended = threading.Event()
+        self.producing = threading.Lock()
         self.partitions = []  # replaced, never changed in place
         self.values = {}  # (topic, partition, offset) -> value
         self.failure = None
@@ -129,7 +136,8 @@ class Load(threading.Thread):
         try:
             with rawkafka.Connection(self.address) as conn:
                 while not self.ended.wait(PRODUCE_PERIOD_SECONDS):
-                    self._produce(conn)
+                    with self.producing:
+                        self._produce(conn)
         except Exception as failure:  # told by the thread that waits for this one
             self.failure = failure
 
@@ -275,7 +283,7 @@ class Group:
         self.note("broker", "fetched", offsets=rest)
 
     def until(self, condition, what, seconds=WAIT_SECONDS):
-        """Waits until `condition` holds, reading events; fails at once when one of them must not be, or a member ends."""
+        """Waits until `condition` holds, reading events. A fault in them, or a member that ends by itself, fails at once."""
         deadline = time.monotonic() + seconds
         while True:
             self._read()
@@ -341,11 +349,16 @@ class Group:
 
         self.until(settled, f"{sorted(names)} own {len(self.load.partitions)} partitions, {each} each, and handle them")
 
-    def finish(self, *members):
-        """Ends the load; all must be handled and committed; the group must have these members, and none once they left."""
-        self.load.stop()
+    def await_handled(self):
+        """The load stands still meanwhile."""
         ends = self.load.log_ends()
         self.until(lambda: all(self.history.handled(w) == end for w, end in ends.items()), "all records are handled")
+
+    def finish(self, *members):
+        """Ends the load: all must be handled and committed. The group must have these members, then none."""
+        self.load.stop()
+        ends = self.load.log_ends()
+        self.await_handled()
         self.until(lambda: self.committed() == ends, "the committed offsets are the logs' ends")
         assert self.history.values == self.load.values, "records are not those that were produced"
         row = self.described()
@@ -358,7 +371,8 @@ class Group:
         assert row.ProtocolData == members[0].options["assignor"]
         for member in members:
             member.ask_to_close()
-        self.load.produce_once()  # some clients listen to nothing while they wait for records
+        if any(member.client.heeds_when_busy for member in members):
+            self.load.produce_once()
         for member in members:
             member.await_end()
         left = self.committed()

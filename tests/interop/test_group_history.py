@@ -22,7 +22,14 @@ def play(*events, **more):
 
 
 SOUND = {
-    "a handover": ["a assigned 0 1", "a record 0 0", "a committed 0 1", "a revoked 0 1", "b assigned 0", "b record 0 1"],
+    "a handover": [
+        "a assigned 0 1",
+        "a record 0 0",
+        "a committed 0 1",
+        "a revoked 0 1",
+        "b assigned 0",
+        "b record 0 1",
+    ],
     "a crash, and what was not committed again": [
         *("a assigned 0", "a record 0 0", "a committed 0 1", "a record 0 1", "a killed"),
         *("b assigned 0", "b record 0 1", "b record 0 2", "b committed 0 3"),
@@ -40,7 +47,15 @@ SOUND = {
         *("a assigned 0", "a record 0 0", "a refused", "a lost 0", "a assigned 0", "a record 0 0", "a committed 0 1"),
     ],
     "a commit that came true before the member stopped": [
-        *("a assigned 0", "a record 0 0", "a stopped", "b assigned 0", "b record 0 1", "a continued", "a committed 0 1"),
+        *(
+            "a assigned 0",
+            "a record 0 0",
+            "a stopped",
+            "b assigned 0",
+            "b record 0 1",
+            "a continued",
+            "a committed 0 1",
+        ),
     ],
 }
 
@@ -61,7 +76,15 @@ FAULTY = {
         "starts outside committed 0 to handled 1",
     ),
     "a takeover behind the commit": (
-        ["a assigned 0", "a record 0 0", "a record 0 1", "a committed 0 2", "a revoked 0", "b assigned 0", "b record 0 1"],
+        [
+            "a assigned 0",
+            "a record 0 0",
+            "a record 0 1",
+            "a committed 0 2",
+            "a revoked 0",
+            "b assigned 0",
+            "b record 0 1",
+        ],
         "starts outside committed 2 to handled 2",
     ),
     "a takeover behind what the broker has": (
@@ -76,7 +99,15 @@ FAULTY = {
     "a commit by another": (["a assigned 0", "a record 0 0", "b committed 0 1"], "the owner is a"),
     "a fenced member's commit": (
         [
-            *("a assigned 0", "a record 0 0", "a record 0 1", "a stopped", "b assigned 0", "b record 0 0", "a continued"),
+            *(
+                "a assigned 0",
+                "a record 0 0",
+                "a record 0 1",
+                "a stopped",
+                "b assigned 0",
+                "b record 0 0",
+                "a continued",
+            ),
             "a committed 0 2",
         ],
         "a fenced member's commit",
@@ -113,7 +144,9 @@ def test_a_frail_member_may_be_expelled_and_its_late_commit_is_found():
 
 
 def test_a_member_that_commits_silently_need_not_tell_before_it_gives_up():
-    assert play("a assigned 0", "a record 0 0", "a revoked 0", "b assigned 0", "b record 0 1", silent=["a"]).faults == []
+    assert (
+        play("a assigned 0", "a record 0 0", "a revoked 0", "b assigned 0", "b record 0 1", silent=["a"]).faults == []
+    )
 
 
 def test_what_is_handled_and_owned_can_be_asked():

@@ -1,8 +1,8 @@
 """Kafka Streams' word count: two instances share the work, at least once, and one of them is killed.
 
-What at least once promises: without a failure each count is exact. After a kill, what the dead instance had counted since
-its last commit is counted again: no count is below the true one, and no word is there that was not written. When all
-input is committed, the last count of each word is final."""
+What at least once promises: without a failure each count is exact. After a kill, what the dead instance had counted
+since its last commit is counted again: no count is below the true one, and no word is there that was not written. When
+all input is committed, the last count of each word is final."""
 
 import collections
 import random

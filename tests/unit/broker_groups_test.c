@@ -205,9 +205,8 @@ static int setup(void **state)
     memset(&s, 0, sizeof s);
     h.sim = fs_sim_new(&(struct fs_sim_options){.seed = 1});
     assert_int_equal(world_start(&h.w, h.sim), OK);
-    static const char *const overrides[] = {"offsets.commit.timeout.ms=5000",
-                                            "offsets.retention.check.interval.ms=60000",
-                                            "offsets.load.buffer.size=300"};
+    static const char *const overrides[] = {
+        "offsets.commit.timeout.ms=5000", "offsets.retention.check.interval.ms=60000", "offsets.load.buffer.size=300"};
     struct config *cfg;
     struct fault f;
     const struct config_input in = {.overrides = overrides, .override_count = ARRAY_COUNT(overrides)};

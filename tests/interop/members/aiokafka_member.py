@@ -1,7 +1,7 @@
 """A group member: aiokafka.
 
-Its listener runs in another task than the one that reads: a lock keeps handling and giving up apart. It must not be held
-while records are waited for, because that waits for the end of a rebalance, and thus for the listener.
+Its listener runs in another task than the one that reads: a lock keeps handling and giving up apart. It must not be
+held while records are waited for, because that waits for the end of a rebalance, and thus for the listener.
 """
 
 import asyncio
@@ -43,9 +43,12 @@ class Listener(ConsumerRebalanceListener):
     def __init__(self, consumer, lock):
         self.consumer, self.lock = consumer, lock
         self.held = []
+        self.leaving = False
         self.given_up = 0  # how often: what was read before the last time is not ours to handle
 
     async def on_partitions_assigned(self, assigned):
+        if self.leaving:  # it may be assigned more until it has left, and never handles it
+            return
         self.held = pairs(assigned)
         tell("assigned", partitions=self.held)
 
@@ -97,6 +100,7 @@ async def main():
             if given_up == listener.given_up:
                 await handle(consumer, found)
     async with lock:
+        listener.leaving = True
         await listener.give_up()
     await consumer.stop()
     tell("closed")

@@ -14,7 +14,9 @@ def pairs(partitions):
 
 def commit(consumer):
     def send(offsets):
-        consumer.commit(offsets=[TopicPartition(*where, offset) for where, offset in offsets.items()], asynchronous=False)
+        consumer.commit(
+            offsets=[TopicPartition(*where, offset) for where, offset in offsets.items()], asynchronous=False
+        )
 
     handled.commit(send)
 
