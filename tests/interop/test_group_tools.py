@@ -113,8 +113,13 @@ def member(broker, topic, group, **config):
     )
     owned = []
     consumer.subscribe([topic], on_assign=lambda _, partitions: owned.extend(partitions))
+
+    def joined():
+        consumer.poll(0.05)
+        return owned
+
     try:
-        wait_until(lambda: consumer.poll(0.05) is None and owned or owned, 60, "the member owns partitions")
+        wait_until(joined, 60, "the member owns partitions")
         yield consumer
     finally:
         consumer.close()
