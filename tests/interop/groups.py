@@ -134,7 +134,7 @@ class Load(threading.Thread):
 
     def run(self):
         try:
-            with rawkafka.Connection(self.address) as conn:
+            with rawkafka.Connection(self.address, timeout=WAIT_SECONDS) as conn:
                 while not self.ended.wait(PRODUCE_PERIOD_SECONDS):
                     with self.producing:
                         self._produce(conn)
@@ -157,7 +157,7 @@ class Load(threading.Thread):
                 self.values[topic.Name, row.Index, row.BaseOffset] = sent[topic.Name, row.Index]
 
     def produce_once(self):
-        with rawkafka.Connection(self.address) as conn:
+        with rawkafka.Connection(self.address, timeout=WAIT_SECONDS) as conn:
             self._produce(conn)
 
     def stop(self):
@@ -188,7 +188,7 @@ class Group:
         self.history = History()
         self.other_lines = []  # what libraries write where events are expected
         self.members = {}
-        self.conn = broker.connect()
+        self.conn = broker.connect(timeout=WAIT_SECONDS)
         self.load = Load(broker.address)
         self.load.start()
 
