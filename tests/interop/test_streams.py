@@ -12,8 +12,7 @@ import subprocess
 import pytest
 
 from batches import Record, build
-from brokers import _ENDS_WITH_US as ENDS_WITH_US
-from brokers import wait_until
+from brokers import ENDS_WITH_US, wait_until
 from programs import BUILD, JVM
 from rawkafka import Kerr
 
