@@ -1,8 +1,8 @@
 """Kafka Streams' word count: two instances share the work, at least once, and one of them is killed.
 
-What at least once promises: without a failure each count is exact. After a kill, what the dead instance had counted since
-its last commit is counted again: no count is below the true one, and no word is there that was not written. When all
-input is committed, the last count of each word is final."""
+What at least once promises: without a failure each count is exact. After a kill, what the dead instance had counted
+since its last commit is counted again: no count is below the true one, and no word is there that was not written. When
+all input is committed, the last count of each word is final."""
 
 import collections
 import random
@@ -12,8 +12,7 @@ import subprocess
 import pytest
 
 from batches import Record, build
-from brokers import _ENDS_WITH_US as ENDS_WITH_US
-from brokers import wait_until
+from brokers import ENDS_WITH_US, wait_until
 from programs import BUILD, JVM
 from rawkafka import Kerr
 
@@ -48,7 +47,7 @@ class Instance:
     def close(self):
         self.process.stdin.close()
         assert self.process.wait(90) == 0, self.said()
-        assert self.stdout.read_text().splitlines()[-1] == "closed"
+        assert "closed" in self.stdout.read_text().splitlines()
 
     def end_now(self):
         self.kill()

@@ -2,8 +2,8 @@
 //
 //   node kafkajs_member.js OPTIONS
 //
-// kafkajs says nowhere that it is about to give up its partitions; but before it joins, it asks its assignor for what to
-// tell the group, and that is the moment. It gives up all of them each time it joins.
+// kafkajs says nowhere that it is about to give up its partitions, which it does each time it joins; but before it
+// joins, it asks its assignor for what to tell the group, and that is the moment.
 'use strict';
 
 const fs = require('fs');
