@@ -251,6 +251,17 @@ class Group:
         )
         return answer
 
+    def stable(self):
+        """The description once the group is stable: each member sees new topics by itself, and joins again then."""
+        rows = []
+
+        def settled():
+            rows.append(self.described())
+            return rows[-1].GroupState == "Stable"
+
+        self.until(settled, "the group is stable")
+        return rows[-1]
+
     def _when_loaded(self, ask):
         """Apache Kafka loads the first group's partition for a moment after it has made it."""
         answers = []
@@ -361,8 +372,8 @@ class Group:
         self.await_handled()
         self.until(lambda: self.committed() == ends, "the committed offsets are the logs' ends")
         assert self.history.values == self.load.values, "records are not those that were produced"
-        row = self.described()
-        assert row.GroupState == "Stable" and row.ProtocolType == "consumer"
+        row = self.stable()
+        assert row.ProtocolType == "consumer"
         instances = [member.options.get("instance") for member in members]
         if any(instances):  # a member that took a static one's place need not be shown with its own client.id
             assert sorted(m.GroupInstanceId for m in row.Members) == sorted(instances)
