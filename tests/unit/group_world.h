@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <cmocka.h>
 
 #include "base/log.h"
@@ -337,6 +338,44 @@ static inline struct world_call *world_join_new(struct group_world *w, struct wo
     if (c->answers == 0 || c->join_out.error_code != KERR_MEMBER_ID_REQUIRED) return c;
     j.member = world_member(c);
     return world_join(w, j);
+}
+
+/* All of these have been answered their JoinGroup: each syncs, and the leader gives "a0" to the first, and so on. */
+static inline void world_sync_all(struct group_world *w, struct world_call *const *joined, int count)
+{
+    char assignments[1024] = "";
+    for (int i = 0; i < count; i++) {
+        size_t used = strlen(assignments);
+        snprintf(assignments + used, sizeof assignments - used, "%s%s=a%d", i ? "," : "", world_member(joined[i]), i);
+    }
+    for (int i = 0; i < count; i++) {
+        const struct join_group_response *out = &joined[i]->join_out;
+        assert_error(joined[i], "NONE");
+        world_sync(w, (struct world_sync){.group = joined[i]->join_in.group_id.data,
+                                          .member = out->member_id.data,
+                                          .type = out->protocol_type.data,
+                                          .protocol = out->protocol_name.data,
+                                          .generation = out->generation_id,
+                                          .assignments = out->members_count > 0 ? assignments : NULL});
+    }
+}
+
+/* A stable group of so many like this; the first leads.  Their ids, which the world keeps. */
+static inline void world_make_stable(struct group_world *w, struct world_join j, int count, const char **ids)
+{
+    struct world_call *joined[16];
+    for (int i = 0; i < count; i++) joined[i] = world_join_new(w, j);
+    world_advance(w, count > 1 ? 2 * w->opt.initial_delay_ms : w->opt.initial_delay_ms);
+    world_sync_all(w, joined, count);
+    world_written(w, KERR_NONE);
+    for (int i = 0; i < count; i++) ids[i] = world_member(joined[i]);
+}
+
+static inline struct group *world_group(struct group_world *w)
+{
+    struct group *grp = group_find(w->sh, STR("g"));
+    assert_non_null(grp);
+    return grp;
 }
 
 static inline enum group_state world_state(const struct group_world *w, const char *group)
