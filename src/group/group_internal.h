@@ -321,6 +321,7 @@ struct group_removal {
     struct removed *removed;   /* in the write's arena */
     size_t count, cap;
     bool whole; /* the group's own record goes, too */
+    bool more;  /* of a DeleteGroups that did not fit */
 };
 void group_removal_add(struct group_removal *rm, struct group_topic *t, struct group_position *pos);
 /* The group's own record, if the log may have one. */

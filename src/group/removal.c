@@ -17,7 +17,7 @@ struct removed {
 struct removal {
     struct removed *removed;
     size_t count;
-    bool whole;
+    bool whole, more;
     int32_t generation; /* when it was sent */
 };
 
@@ -68,7 +68,7 @@ static void removal_written(struct group_shard *sh, struct group_write *w, enum 
     apply(grp, r, kerr);
     struct list_node *node = list_pop_front(&w->calls);
     struct group_call *call = node ? CONTAINER_OF(node, struct group_call, node) : NULL;
-    if (call && call->api == GROUP_DELETE && !kerr && !r->whole) {
+    if (call && call->api == GROUP_DELETE && !kerr && r->more) {
         group_delete(sh, call); /* a large group goes in several batches */
         return;
     }
@@ -122,7 +122,7 @@ bool group_removal_send(struct group_removal *rm, struct group_call *call)
     struct group_write *w = rm->write;
     if (!w) return false;
     struct removal *r = arena_alloc(&w->arena, sizeof *r);
-    *r = (struct removal){rm->removed, rm->count, rm->whole, rm->group->generation};
+    *r = (struct removal){rm->removed, rm->count, rm->whole, rm->more, rm->group->generation};
     w->arg = r;
     if (call) list_push_back(&w->calls, &call->node);
     *rm = (struct group_removal){.group = rm->group};

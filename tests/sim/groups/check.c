@@ -179,6 +179,8 @@ static void given_join(struct world *w, struct request *rq)
 {
     int instance = instance_number(rq->in.join.group_instance_id);
     if (instance >= 0) unsure_instance(w, rq->group, instance);
+    if (instance >= 0 && rq->in.join.member_id.size == 0)
+        generation_get(w, rq->group, MAX(w->groups[rq->group].told, w->groups[rq->group].heard))->static_moves = true;
     if (!rq->member) return;
     rq->member->generation = -1;
     rq->member->sure_until_ms = 0;
@@ -387,6 +389,10 @@ static void answered_leave(struct world *w, const struct request *rq)
         if (out->members[i].error_code) continue;
         struct member_view *m = member_view_find(w, rq->group, id->member_id);
         if (m) m->left_in = w->host.life;
+        int instance = m ? -1 : instance_number(id->group_instance_id);
+        for (size_t k = 0; k < w->member_count && instance >= 0; k++)
+            if (w->members[k]->group == rq->group && w->members[k]->instance == instance)
+                w->members[k]->left_in = w->host.life;
     }
 }
 
@@ -400,7 +406,8 @@ static void check_described(struct world *w, const struct request *rq)
         return;
     }
     bool stable = str_is(out->group_state, "Stable");
-    if (str_is(out->group_state, "Empty") != (out->members_count == 0))
+    bool may_be_empty = str_is(out->group_state, "Empty") || str_is(out->group_state, "PreparingRebalance");
+    if (out->members_count ? str_is(out->group_state, "Empty") : !may_be_empty)
         wrong(w, "a group in state %.*s has %d members", STR_ARG(out->group_state), out->members_count);
     for (int i = 0; i < out->members_count; i++) {
         struct member_view *m = member_view_find(w, rq->group, out->members[i].member_id);

@@ -45,28 +45,30 @@ void offsets_may_expire(struct world *w)
     }
 }
 
+/* A removal of nothing writes nothing: records that are in the log and count for nothing yet are not removed by it. */
+static bool has_surely(const struct history *h)
+{
+    if (h->attempts[h->floor].kind != ATTEMPT_COMMIT) return false;
+    for (size_t i = h->floor + 1; i < h->count; i++)
+        if (h->attempts[i].kind == ATTEMPT_REMOVE && h->attempts[i].state != ATTEMPT_REFUSED) return false;
+    return true;
+}
+
 void offsets_given(struct world *w, struct request *rq)
 {
     enum group_api api = rq->call.api;
     if (api == GROUP_DELETE) rq->positions = POSITIONS_ALL;
     for (int p = 0; p < POSITIONS; p++) {
         if (!(rq->positions & BIT(p))) continue;
-        if (api == GROUP_FETCH)
+        if (api == GROUP_FETCH) {
             rq->places[p] = (int64_t)w->histories[rq->group][p].floor;
-        else if (api == GROUP_COMMIT)
+        } else if (api == GROUP_COMMIT) {
             rq->places[p] = history_add(w, rq->group, p, ATTEMPT_COMMIT, rq->values[p]);
-        else
+        } else {
+            if (has_surely(&w->histories[rq->group][p])) rq->surely |= BIT(p);
             rq->places[p] = history_add(w, rq->group, p, ATTEMPT_REMOVE, -1);
+        }
     }
-}
-
-/* A removal of nothing writes nothing: records that are in the log and count for nothing yet are not removed by it. */
-static bool has_surely(const struct history *h, size_t before)
-{
-    if (h->attempts[h->floor].kind != ATTEMPT_COMMIT) return false;
-    for (size_t i = h->floor + 1; i < before; i++)
-        if (h->attempts[i].kind == ATTEMPT_REMOVE && h->attempts[i].state != ATTEMPT_REFUSED) return false;
-    return true;
 }
 
 static void attempt_ended(struct world *w, const struct request *rq, int position, enum kerr kerr)
@@ -78,9 +80,19 @@ static void attempt_ended(struct world *w, const struct request *rq, int positio
         if (rq->at_once) a->state = ATTEMPT_REFUSED;
         return;
     }
-    if (a->kind == ATTEMPT_REMOVE && (rq->at_once || place <= h->floor || !has_surely(h, place))) return;
+    if (a->kind == ATTEMPT_REMOVE && (place <= h->floor || !(rq->surely & BIT(position)))) return;
     a->state = ATTEMPT_SAFE;
     h->floor = MAX(h->floor, place);
+}
+
+/* It goes on until it finds nothing any more, and takes what is committed meanwhile with it. */
+static bool is_being_deleted(const struct world *w, int group)
+{
+    for (size_t i = 0; i < w->request_count; i++) {
+        const struct request *rq = w->requests[i];
+        if (rq->state == REQUEST_GIVEN && rq->call.api == GROUP_DELETE && rq->group == group) return true;
+    }
+    return false;
 }
 
 static void check_fetched(struct world *w, const struct request *rq, int position,
@@ -99,6 +111,7 @@ static void check_fetched(struct world *w, const struct request *rq, int positio
         h->floor = MAX(h->floor, i);
         return;
     }
+    if (value < 0 && is_being_deleted(w, rq->group)) return;
     wrong(w, "%.*s has the offset %" PRId64 " in partition %d, but %" PRId64 " was safe", STR_ARG(group_name(rq->group)),
           value, position, h->attempts[rq->places[position]].value);
 }
@@ -158,6 +171,7 @@ void offsets_answered(struct world *w, struct request *rq)
     case GROUP_DELETE_OFFSET: answered_delete_offset(w, rq); return;
     case GROUP_DELETE:
         for (int p = 0; p < POSITIONS; p++) attempt_ended(w, rq, p, (enum kerr)rq->out.deleted.error_code);
+        if (!rq->at_once) offsets_may_go(w, rq->group, POSITIONS_ALL);
         return;
     default: return;
     }

@@ -135,6 +135,7 @@ static void send_join(struct world *w, struct client *c)
     client_fill_join(w, c, rq);
     c->state = CLIENT_JOINING;
     c->sync = c->heartbeat = 0;
+    c->joined_topics = c->topics;
     say(w, "client %d joins as '%.20s' of generation %d", c->index, c->id, c->generation);
     client_send(w, c, rq, &c->join);
 }
@@ -317,6 +318,7 @@ static void check_owned_once(struct world *w, const struct client *c)
         const struct client *other = &w->clients[i];
         if (other == c || other->group != c->group || other->owned_serial != c->owned_serial) continue;
         if (other->state == CLIENT_DOWN || other->owned_generation != c->owned_generation) continue;
+        if (c->instance >= 0 && other->instance == c->instance) continue; /* the same member, fenced by now */
         if (other->owned & c->owned)
             wrong(w, "clients %d and %d both own partitions %x in generation %d", c->index, i, other->owned & c->owned,
                   c->generation);
@@ -341,7 +343,7 @@ static void hear_sync(struct world *w, struct client *c, const struct request *r
     say(w, "client %d owns %02x in generation %d, by assignment %u", c->index, c->owned, c->generation, serial);
     if (serial && !w->assignments[serial - 1].hostile) check_owned_once(w, c);
     if (c->owned && !c->fetch) send_fetch(w, c);
-    if (cooperative && lost) client_rejoin(w, c, 0);
+    if ((cooperative && lost) || c->topics != c->joined_topics) client_rejoin(w, c, 0);
 }
 
 static void hear_commit(struct world *w, struct client *c, const struct request *rq)
@@ -462,7 +464,8 @@ void client_start(struct world *w, struct client *c)
     c->rebalance_ms = draw_between(w, 1000, 5000);
     c->heartbeat_ms = c->session_ms / draw_between(w, 3, 6);
     c->commit_ms = draw_between(w, 300, 2500);
-    c->topics = one_in(w, 4) ? (uint32_t)BIT(draw(w, TOPICS)) : BIT(TOPICS) - 1;
+    /* A static member that comes back and wants others is not assigned anew, in Kafka neither: it always wants all. */
+    c->topics = c->instance < 0 && one_in(w, 4) ? (uint32_t)BIT(draw(w, TOPICS)) : BIT(TOPICS) - 1;
     client_lost(c, true);
     c->state = CLIENT_UNJOINED;
     say(w, "client %d starts in %.*s, %s, JoinGroup version %d, session %d ms, rebalance %d ms", c->index,

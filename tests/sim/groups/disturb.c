@@ -1,5 +1,6 @@
 /* disturb.c: what goes wrong, in whose weights seeds differ: clients die, leave, sleep, are cut off; the coordinator moves;
  * offsets expire, topics go, people delete and look; strangers send what they should not. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -21,6 +22,7 @@ enum disturbance {
     DISTURB_DELETE_GROUP,
     DISTURB_DELETE_OFFSETS,
     DISTURB_USURP,
+    DISTURB_REMOVE_STATIC,
     DISTURB_HOSTILE,
     DISTURBANCES
 };
@@ -114,6 +116,20 @@ static void delete_offsets(struct world *w, int group)
     struct request *rq = request_new(w, GROUP_DELETE_OFFSET, group);
     rq->in.delete_offset.group_id = group_name(group);
     request_fill_delete(rq, 1 + (uint32_t)draw(w, POSITIONS_ALL));
+    send_alone(w, rq);
+}
+
+void disturb_static_members(struct world *w, int group, bool all)
+{
+    struct request *rq = request_new(w, GROUP_LEAVE, group);
+    struct leave_group_request *in = &rq->in.leave;
+    in->group_id = group_name(group);
+    in->members = arena_array(&rq->arena, struct leave_group_request_member_identity, CLIENTS_MAX);
+    for (int i = 0; i < CLIENTS_MAX; i++) {
+        if (!all && one_in(w, 2)) continue;
+        in->members[in->members_count] = leave_group_request_member_identity_default;
+        in->members[in->members_count++].group_instance_id = instance_name(i);
+    }
     send_alone(w, rq);
 }
 
@@ -251,11 +267,13 @@ static void disturb_client(struct world *w, enum disturbance what)
         client_leave(w, c);
         return;
     case DISTURB_PAUSE:
-        c->paused_until_ms = w->now_ms + draw_between(w, 100, one_in(w, 2) ? 1000 : 9000);
+        c->paused_until_ms = MAX(c->paused_until_ms, w->now_ms + draw_between(w, 100, one_in(w, 2) ? 1000 : 9000));
         say(w, "client %d sleeps until %" PRId64, c->index, c->paused_until_ms);
         return;
     case DISTURB_DISCONNECT: client_disconnect(w, c); return;
-    default: client_subscribe(w, c, 1 + (uint32_t)draw(w, BIT(TOPICS) - 1)); return;
+    default:
+        if (c->instance < 0) client_subscribe(w, c, 1 + (uint32_t)draw(w, BIT(TOPICS) - 1));
+        return;
     }
 }
 
@@ -265,6 +283,7 @@ static void disturb_group(struct world *w, enum disturbance what)
     switch (what) {
     case DISTURB_SIMPLE_COMMIT: simple_commit(w, group); return;
     case DISTURB_DELETE_OFFSETS: delete_offsets(w, group); return;
+    case DISTURB_REMOVE_STATIC: disturb_static_members(w, group, false); return;
     default: send_alone(w, request_new(w, GROUP_DELETE, group)); return;
     }
 }
@@ -303,6 +322,7 @@ void disturb(struct world *w)
     case DISTURB_LOOK: disturb_look(w); break;
     case DISTURB_SIMPLE_COMMIT:
     case DISTURB_DELETE_OFFSETS:
+    case DISTURB_REMOVE_STATIC:
     case DISTURB_DELETE_GROUP: disturb_group(w, what); break;
     case DISTURB_EXPIRE:
     case DISTURB_FORGET_TOPIC: disturb_shard(w, what); break;

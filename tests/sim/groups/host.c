@@ -86,7 +86,7 @@ static enum kerr write_outcome(struct world *w, bool *in_log)
         {KERR_NOT_ENOUGH_REPLICAS, false},      {KERR_NOT_LEADER_OR_FOLLOWER, false},
         {KERR_KAFKA_STORAGE_ERROR, false},      {KERR_UNKNOWN_TOPIC_OR_PARTITION, false},
         {KERR_MESSAGE_TOO_LARGE, false},        {KERR_RECORD_LIST_TOO_LARGE, false},
-        {KERR_UNKNOWN_SERVER_ERROR, true},      {KERR_FENCED_LEADER_EPOCH, false},
+        {KERR_UNKNOWN_SERVER_ERROR, true},      {KERR_INVALID_FETCH_SIZE, false},
     };
     *in_log = true;
     if (w->calm || !w->config.write_fails_one_in || !one_in(w, (uint64_t)w->config.write_fails_one_in)) return KERR_NONE;

@@ -54,6 +54,8 @@ static bool shard_settled(struct world *w, int group, struct settled s)
     if (w->failed) return false;
     const described_group *out = &rq->out.describe;
     struct str want = s.running ? STR("Stable") : STR("Empty");
+    say(w, "%.*s is %.*s and has %d members, %d clients run", STR_ARG(group_name(group)), STR_ARG(out->group_state),
+        out->members_count, s.running);
     bool good = out->members_count == s.running && (out->error_code || str_equal(out->group_state, want));
     if (out->error_code) good &= s.running == 0;
     for (int i = 0; i < w->config.clients && good; i++) {
@@ -98,10 +100,13 @@ static void run_until_settled(struct world *w, const char *what)
     say(w, "all is settled %s", what);
 }
 
-/* For longer than any timer that could still be running. */
+/* For longer than any timer that could still be running; but who was held up by slow answers, and sends its heartbeat too
+ * late for that, may be lost before. */
 static void stay_settled(struct world *w)
 {
     int32_t before[GROUPS_MAX];
+    run_for(w, LONGEST_MS / 2);
+    run_until_settled(w, "again");
     for (int g = 0; g < w->config.groups; g++) before[g] = clients_settled(w, g).generation;
     run_for(w, LONGEST_MS + LOOK_MS);
     for (int g = 0; g < w->config.groups && !w->failed; g++) {
@@ -161,21 +166,40 @@ static void all_end(struct world *w)
         wrong(w, "%zu groups stay when all has expired", group_shard_count(w->host.shard));
         return;
     }
+    if (w->config.write_fails_one_in) return; /* a write that failed and is in the log may bring something back */
     host_move(w, false);
     while (!w->failed && w->host.state != HOST_UP) run_for(w, LOOK_MS);
     if (!w->failed && group_shard_count(w->host.shard)) wrong(w, "expired groups come back");
+}
+
+/* For an assignment that a stranger made nobody is to blame.  And a static member that is to give partitions up to others,
+ * as cooperative ones do step by step, and is started again meanwhile, does not know: in Kafka too they stay without an
+ * owner until the group assigns anew. */
+static void start_over(struct world *w)
+{
+    for (int g = 0; g < w->config.groups; g++)
+        if (w->config.hostile || w->config.cooperative[g]) disturb_static_members(w, g, true);
+    for (int i = 0; i < w->config.clients && w->config.hostile; i++) {
+        struct client *c = &w->clients[i];
+        if (c->instance < 0) client_subscribe(w, c, c->topics ^ 3 ? c->topics ^ 3 : 1);
+    }
 }
 
 void settle(struct world *w)
 {
     say(w, "---- faults have ended");
     w->calm = true;
-    for (int i = 0; i < w->config.clients; i++) {
-        struct client *c = &w->clients[i];
-        if (c->paused_until_ms > w->now_ms) c->paused_until_ms = w->now_ms;
-        /* Of an assignment that a stranger made nobody is to blame for. */
-        if (w->config.hostile && c->state != CLIENT_DOWN) client_subscribe(w, c, c->topics ^ 3 ? c->topics ^ 3 : 1);
+    /* What sleeps sleeps on, what is slow on its way arrives. */
+    int64_t awake_ms = w->now_ms;
+    for (int i = 0; i < w->config.clients; i++) awake_ms = MAX(awake_ms, w->clients[i].paused_until_ms + 1);
+    for (size_t i = 0; i < w->event_count; i++) {
+        const struct event *ev = &w->events[i];
+        if (ev->kind != EVENT_CLIENT || ev->timer == TIMER_ACT) awake_ms = MAX(awake_ms, ev->at_ms + 1);
     }
+    run_for(w, awake_ms - w->now_ms);
+    while (!w->failed && w->host.state != HOST_UP) run_for(w, LOOK_MS);
+    start_over(w);
+    run_for(w, LOOK_MS);
     run_until_settled(w, "after the faults");
     if (w->failed) return;
     check_offsets(w);

@@ -246,7 +246,7 @@ struct world_result world_run(uint64_t seed, bool verbose)
         client_init(&w, &w.clients[i], i);
         if (!one_in(&w, 5)) client_start(&w, &w.clients[i]);
     }
-    world_event(&w, (struct event){.kind = EVENT_DISTURB, .at_ms = (int64_t)draw(&w, (uint64_t)w.config.disturb_ms * 2)});
+    world_event(&w, (struct event){.kind = EVENT_DISTURB, .at_ms = w.now_ms + (int64_t)draw(&w, (uint64_t)w.config.disturb_ms * 2)});
     while (world_turn(&w, w.config.faults_until_ms)) {}
     if (!w.failed) settle(&w);
     host_stop(&w);

@@ -73,7 +73,7 @@ struct request {
     uint32_t serial;  /* GROUP_SYNC: of the assignment in it */
     uint64_t metadata_hash; /* GROUP_JOIN */
     /* Offsets: what is asked for or committed, and the place of each in the history of its partition. */
-    uint32_t positions;
+    uint32_t positions, surely; /* surely: of those to be removed there is one */
     int64_t places[POSITIONS];
     int64_t values[POSITIONS];
     union {
@@ -130,7 +130,7 @@ struct client {
     int16_t join_version;
     bool two_protocols;
     int32_t session_ms, rebalance_ms, heartbeat_ms, commit_ms;
-    uint32_t topics; /* bits: subscribed */
+    uint32_t topics, joined_topics; /* bits: subscribed to; as it said when it joined */
     char id[MEMBER_ID_MAX];
     int32_t generation; /* -1: no member */
     uint32_t owned;     /* positions */
@@ -274,7 +274,7 @@ struct config {
     int slow_one_in;          /* of messages, that take much longer */
     int write_fails_one_in;
     int disturb_ms;           /* between one disturbance and the next */
-    int weights[16];          /* of the disturbances, see disturb.c */
+    int weights[20];          /* of the disturbances, see disturb.c */
     bool hostile;
     int64_t faults_until_ms;
 };
@@ -407,6 +407,8 @@ void disturb_init(struct world *w);
 void disturb(struct world *w);
 /* All groups are described, listed and their offsets fetched. */
 void disturb_look(struct world *w);
+/* Somebody removes static members by their names: all, or some. */
+void disturb_static_members(struct world *w, int group, bool all);
 
 /* ---- check.c */
 
