@@ -44,7 +44,7 @@ BUGS = {
         "    if (grp->state == GROUP_COMPLETING)\n        group_rebalance"),
     "a_generation_that_is_not_raised": (
         "group/rebalance.c", "grp->generation == INT32_MAX ? 1 : grp->generation + 1", "MAX(grp->generation, 1)"),
-    "a_leader_that_has_not_joined": (
+    "a_leader_that_is_not_replaced": (
         "group/rebalance.c", "    if (m && m->joining) return true;\n", "    if (m) return true;\n"),
     "members_that_did_not_join_and_stay": (
         "group/rebalance.c", "    remove_who_did_not_join(grp);\n", ""),
@@ -57,8 +57,6 @@ BUGS = {
     "a_fenced_static_member_that_is_heard": (
         "group/member.c", "        if (owner != m) return KERR_FENCED_INSTANCE_ID;\n",
         "        if (owner != m) {\n            *out = owner;\n            return KERR_NONE;\n        }\n"),
-    "a_leader_that_is_not_replaced": (
-        "group/member.c", "group_set_leader(grp, grp->members);", "(void)0;"),
     "a_member_described_as_it_was_before": (
         "group/join.c", "    group_member_set_protocols(m, j->protocols, j->protocol_count);\n", ""),
     "a_static_member_back_without_a_session": (

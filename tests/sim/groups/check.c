@@ -32,6 +32,7 @@ static struct member_view *member_view_get(struct world *w, int group, struct st
     m->instance = instance;
     m->hash = hash_str(id);
     m->generation = -1;
+    m->asked = -1;
     snprintf(m->id, sizeof m->id, "%.*s", STR_ARG(id));
     w->members = mem_grow(w->members, &w->member_cap, w->member_count + 1, sizeof *w->members);
     return w->members[w->member_count++] = m;
@@ -84,7 +85,7 @@ void check_group_ended(struct world *w, int group)
     struct group_view *gv = &w->groups[group];
     say(w, "host: a tombstone of %.*s", STR_ARG(group_name(group)));
     if (group_has_members_surely(w, group)) wrong(w, "%.*s ends, and has members", STR_ARG(group_name(group)));
-    gv->heard = gv->told = 0;
+    gv->heard = gv->told = gv->previous = 0;
     gv->count = 0;
     for (size_t i = 0; i < w->member_count; i++)
         if (w->members[i]->group == group) w->members[i]->sure_until_ms = 0;
@@ -92,7 +93,7 @@ void check_group_ended(struct world *w, int group)
 
 void check_new_life(struct world *w)
 {
-    for (int g = 0; g < w->config.groups; g++) w->groups[g].told = 0;
+    for (int g = 0; g < w->config.groups; g++) w->groups[g].told = w->groups[g].previous = 0;
 }
 
 /* ---- Assignments */
@@ -157,11 +158,18 @@ static void check_assignment(struct world *w, struct member_view *m, int32_t gen
 
 /* ---- What is given */
 
+/* From now on it may be gone. */
+static void touch(struct member_view *m)
+{
+    m->sure_until_ms = 0;
+    m->touched++;
+}
+
 /* Whoever is known by the instance id is not sure any more: another is about to take its place. */
 static void unsure_instance(struct world *w, int group, int instance)
 {
     for (size_t i = 0; i < w->member_count; i++)
-        if (w->members[i]->group == group && w->members[i]->instance == instance) w->members[i]->sure_until_ms = 0;
+        if (w->members[i]->group == group && w->members[i]->instance == instance) touch(w->members[i]);
 }
 
 static void given_leave(struct world *w, const struct request *rq)
@@ -169,7 +177,7 @@ static void given_leave(struct world *w, const struct request *rq)
     for (int i = 0; i < rq->in.leave.members_count; i++) {
         const struct leave_group_request_member_identity *id = &rq->in.leave.members[i];
         struct member_view *m = member_view_find(w, rq->group, id->member_id);
-        if (m) m->sure_until_ms = 0;
+        if (m) touch(m);
         int instance = instance_number(id->group_instance_id);
         if (instance >= 0) unsure_instance(w, rq->group, instance);
     }
@@ -184,6 +192,7 @@ static void given_join(struct world *w, struct request *rq)
     if (!rq->member) return;
     rq->member->generation = -1;
     rq->member->sure_until_ms = 0;
+    rq->member->asked = MAX(rq->member->asked, w->groups[rq->group].told);
     rq->member->session_ms = rq->in.join.session_timeout_ms;
     rq->member->rebalance_ms = rq->in.join.rebalance_timeout_ms;
 }
@@ -225,6 +234,7 @@ void check_given(struct world *w, struct request *rq)
     rq->was_old = generation_of(rq) < MAX(gv->told, gv->heard);
     if (rq->call.api == GROUP_JOIN) given_join(w, rq);
     if (rq->call.api == GROUP_LEAVE) given_leave(w, rq);
+    if (rq->member) rq->touched = rq->member->touched;
     if (rq->call.api == GROUP_SYNC && rq->serial) {
         struct generation_view *g = generation_get(w, rq->group, rq->in.sync.generation_id);
         w->assignments[rq->serial - 1].led = g->leader == hash_str(rq->in.sync.member_id);
@@ -295,14 +305,24 @@ static void check_join_protocol(struct world *w, const struct request *rq, struc
     snprintf(g->protocol, sizeof g->protocol, "%.*s", STR_ARG(name));
 }
 
+/* The leader of a generation, and every dynamic member of it, has asked to join since the one before. */
+static void check_asked(struct world *w, const struct group_view *gv, const struct member_view *m)
+{
+    if (m && m->asked < gv->previous) wrong(w, "%s is in generation %d and has not joined it", m->id, gv->told);
+}
+
 static void check_joined_group(struct world *w, const struct request *rq, const struct member_view *m)
 {
     const struct join_group_response *out = &rq->out.join;
     struct group_view *gv = &w->groups[rq->group];
     if (out->generation_id < gv->told || out->generation_id < gv->heard)
         wrong(w, "JoinGroup tells generation %d after %d", out->generation_id, MAX(gv->told, gv->heard));
-    if (out->generation_id > gv->told) w->rebalances++;
-    gv->told = MAX(gv->told, out->generation_id);
+    if (out->generation_id > gv->told) {
+        w->rebalances++;
+        gv->previous = gv->told;
+        gv->told = out->generation_id;
+    }
+    check_asked(w, gv, member_view_find(w, rq->group, out->leader));
     struct generation_view *g = generation_get(w, rq->group, out->generation_id);
     uint64_t leader = hash_str(out->leader);
     if (m->instance >= 0 && rq->in.join.member_id.size == 0) g->static_moves = true;
@@ -316,6 +336,9 @@ static void check_joined_group(struct world *w, const struct request *rq, const 
         if (out->generation_id <= gv->heard)
             wrong(w, "generation %d is to be assigned again", out->generation_id);
         leader_told(w, g, out);
+        for (int i = 0; i < out->members_count; i++)
+            if (!out->members[i].group_instance_id.data)
+                check_asked(w, gv, member_view_find(w, rq->group, out->members[i].member_id));
     }
     struct listed_member joined = {.key = m->instance >= 0 ? hash_str(instance_name(m->instance)) : m->hash,
                                    .metadata_hash = rq->metadata_hash,
@@ -347,6 +370,7 @@ static void answered_join(struct world *w, struct request *rq)
     m->session_ms = in->session_timeout_ms;
     m->rebalance_ms = in->rebalance_timeout_ms;
     m->generation = -1;
+    m->asked = MAX(m->asked, w->groups[rq->group].told);
     m->meddled |= rq->hostile;
     for (size_t i = 0; i < w->member_count && instance >= 0; i++) {
         struct member_view *other = w->members[i];
@@ -432,6 +456,11 @@ void check_answered(struct world *w, struct request *rq)
     offsets_answered(w, rq);
     if (kerr == KERR_UNKNOWN_MEMBER_ID && rq->at_once && rq->was_sure)
         wrong(w, "%s has been forgotten, though it was heard of in time", rq->member->id);
+    if (kerr == KERR_UNKNOWN_MEMBER_ID && !rq->at_once && rq->member && !rq->member->meddled &&
+        rq->touched == rq->member->touched)
+        wrong(w, "%s has waited for its answer and has been forgotten meanwhile", rq->member->id);
+    if (w->now_ms > rq->deadline_ms)
+        wrong(w, "a %s is answered %" PRId64 " ms late", api_name(rq->call.api), w->now_ms - rq->deadline_ms);
     switch (rq->call.api) {
     case GROUP_JOIN: answered_join(w, rq); return;
     case GROUP_SYNC: answered_sync(w, rq); return;

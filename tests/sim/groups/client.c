@@ -379,7 +379,7 @@ static void hear_heartbeat(struct world *w, struct client *c, const struct reque
     enum kerr kerr = request_kerr(rq);
     if (!kerr) return;
     if (kerr == KERR_NOT_COORDINATOR || kerr == KERR_COORDINATOR_NOT_AVAILABLE) return; /* the next one finds it */
-    if (kerr == KERR_REBALANCE_IN_PROGRESS && c->state != CLIENT_STABLE) return;
+    if (kerr == KERR_REBALANCE_IN_PROGRESS && c->state != CLIENT_STABLE) return; /* it knows, and is busy */
     if (rq->in.heartbeat.generation_id != c->generation) return;
     client_hear_error(w, c, kerr);
 }
@@ -417,7 +417,7 @@ void client_timer_fired(struct world *w, struct client *c, enum client_timer tim
         if (c->state == CLIENT_UNJOINED) send_join(w, c);
         return;
     case TIMER_HEARTBEAT:
-        if ((c->state == CLIENT_STABLE || c->state == CLIENT_SYNCING) && !c->heartbeat) send_heartbeat(w, c);
+        if (c->state != CLIENT_JOINING && c->generation >= 0 && !c->heartbeat) send_heartbeat(w, c);
         client_set_timer(w, c, TIMER_HEARTBEAT, c->heartbeat_ms);
         return;
     case TIMER_COMMIT:
@@ -461,7 +461,7 @@ void client_start(struct world *w, struct client *c)
     c->join_version = versions[c->instance >= 0 ? 1 + draw(w, 3) : draw(w, 4)];
     c->two_protocols = one_in(w, 3);
     c->session_ms = draw_between(w, 1000, 4000);
-    c->rebalance_ms = draw_between(w, 1000, 5000);
+    c->rebalance_ms = draw_between(w, 1000, w->config.rebalance_max_ms);
     c->heartbeat_ms = c->session_ms / draw_between(w, 3, 6);
     c->commit_ms = draw_between(w, 300, 2500);
     /* A static member that comes back and wants others is not assigned anew, in Kafka neither: it always wants all. */

@@ -179,6 +179,8 @@ static void garbage_sync(struct world *w, struct request *rq, struct str id)
     in->group_id = group_name(rq->group);
     in->member_id = id;
     in->generation_id = some_generation(w, rq->group);
+    in->protocol_type = STR("consumer");
+    in->protocol_name = w->config.cooperative[rq->group] ? STR("cooperative") : STR("range");
     rq->serial = assignment_new(w, rq->group, in->generation_id, id);
     w->assignments[rq->serial - 1].hostile = true;
     int count = (int)draw(w, 4);
@@ -187,13 +189,18 @@ static void garbage_sync(struct world *w, struct request *rq, struct str id)
         int group = rq->group;
         struct str member = some_member_id(w, &rq->arena, &group);
         uint32_t positions = (uint32_t)draw(w, POSITIONS_ALL + 1);
-        bool twice = false; /* which of the two counts is nobody's business */
-        for (int k = 0; k < in->assignments_count; k++) twice |= str_equal(in->assignments[k].member_id, member);
+        const struct member_view *m = member_view_find(w, group, member);
+        int instance = m ? m->instance : -1;
+        /* Which of two counts, for a member or for who is the same, is nobody's business. */
+        const struct assignment_view *av = &w->assignments[rq->serial - 1];
+        bool twice = false;
+        for (int k = 0; k < av->count; k++)
+            twice |= av->parts[k].member == hash_str(member) || (instance >= 0 && av->parts[k].instance == instance);
         if (twice) continue;
         struct sync_group_request_sync_group_request_assignment *one = &in->assignments[in->assignments_count++];
         one->member_id = member;
         one->assignment = assignment_bytes(&rq->arena, rq->serial, positions);
-        assignment_add(w, rq->serial, member, -1, positions);
+        assignment_add(w, rq->serial, member, instance, positions);
     }
 }
 

@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "world.h"
 
-/* How long a write may keep an answer; the rest of a bound is slack for timers. */
-enum { WRITE_BOUND_MS = 60 * 1000, SLACK_MS = 1000 };
+/* How long a write may keep an answer (see host.c), and the longest timeout that a stranger asks for. */
+enum { WRITE_BOUND_MS = 4000, HOSTILE_MS_MAX = 10 * 1000 };
 
 const char *api_name(enum group_api api)
 {
@@ -218,16 +218,13 @@ void request_send(struct world *w, struct request *rq, int64_t arrives_ms)
     world_event(w, (struct event){.kind = EVENT_REQUEST, .at_ms = arrives_ms, .rq = rq, .id = rq->id});
 }
 
-/* By when the shard has to answer: a JoinGroup waits for others, for the rebalance timeout, and once more for who joined
- * and is gone; a SyncGroup for the leader. */
+/* By when the shard has to answer: a JoinGroup waits for the other members, a SyncGroup for the leader, both no longer than
+ * the longest rebalance timeout; and what is written for a write. */
 static int64_t bound_ms(const struct world *w, const struct request *rq)
 {
-    int64_t longest = w->config.opt.session_timeout_max_ms;
-    switch (rq->call.api) {
-    case GROUP_JOIN: return 4 * longest + w->config.opt.initial_delay_ms + WRITE_BOUND_MS + SLACK_MS;
-    case GROUP_SYNC: return 2 * longest + WRITE_BOUND_MS + SLACK_MS;
-    default: return WRITE_BOUND_MS + SLACK_MS;
-    }
+    int64_t rebalance_ms = w->config.hostile ? HOSTILE_MS_MAX : w->config.rebalance_max_ms;
+    if (rq->call.api != GROUP_JOIN && rq->call.api != GROUP_SYNC) return WRITE_BOUND_MS;
+    return rebalance_ms + w->config.opt.initial_delay_ms + WRITE_BOUND_MS;
 }
 
 static void request_give(struct world *w, struct request *rq)

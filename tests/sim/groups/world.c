@@ -204,6 +204,7 @@ static void config_draw(struct world *w)
     cf->write_fails_one_in = one_in(w, 2) ? 0 : draw_between(w, 3, 40);
     cf->disturb_ms = disturbs[draw(w, ARRAY_COUNT(disturbs))];
     cf->hostile = one_in(w, 4);
+    cf->rebalance_max_ms = one_in(w, 2) ? 2000 : 5000;
     cf->faults_until_ms = draw_between(w, 4000, 12000);
     cf->opt = (struct group_options){
         .session_timeout_min_ms = 500,

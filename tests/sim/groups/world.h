@@ -70,6 +70,7 @@ struct request {
     int64_t given_ms, deadline_ms; /* to be answered by */
     struct member_view *member; /* that it speaks for, if that one is known */
     bool was_sure, was_gone, was_old, had_members; /* as the shard got it: its member, its generation, the group */
+    uint32_t touched; /* as the shard got it: that of its member */
     uint32_t serial;  /* GROUP_SYNC: of the assignment in it */
     uint64_t metadata_hash; /* GROUP_JOIN */
     /* Offsets: what is asked for or committed, and the place of each in the history of its partition. */
@@ -152,6 +153,8 @@ struct member_view {
     int32_t generation;       /* whose assignment it has heard, if no later JoinGroup of its has been given; -1 */
     int64_t sure_until_ms;    /* nothing that is allowed can have removed it before */
     int32_t session_ms, rebalance_ms;
+    int32_t asked;    /* the highest generation that had been told when its last JoinGroup was given; -1 */
+    uint32_t touched; /* counts who removed it, or would have */
 };
 
 struct listed_member {
@@ -173,7 +176,8 @@ struct generation_view {
 /* A group between its making and its tombstone. */
 struct group_view {
     int32_t heard;     /* the highest generation whose assignment somebody has heard */
-    int32_t told;      /* the highest that JoinGroup told in this life of the shard */
+    int32_t told;      /* the highest that JoinGroup told in this life of the shard; */
+    int32_t previous;  /*   before it */
     struct generation_view *generations;
     size_t count, cap;
     int64_t members_seen_ms; /* when somebody was surely a member */
@@ -273,6 +277,7 @@ struct config {
     int latency_ms, write_ms; /* usual ones */
     int slow_one_in;          /* of messages, that take much longer */
     int write_fails_one_in;
+    int rebalance_max_ms;     /* of clients that behave */
     int disturb_ms;           /* between one disturbance and the next */
     int weights[20];          /* of the disturbances, see disturb.c */
     bool hostile;
