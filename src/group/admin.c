@@ -156,8 +156,7 @@ static bool delete_some(struct group *grp, struct group_call *call)
     for (struct group_topic *t = grp->topics; t; t = t->hh.next) {
         for (struct group_position *pos = t->positions; pos; pos = pos->hh.next) {
             if (!pos->committed && !pos->in_transactions) continue;
-            rm.more = group_removal_is_full(&rm);
-            if (rm.more) return group_removal_send(&rm, call);
+            if (group_removal_is_full(&rm)) return group_removal_send(&rm, call);
             group_removal_add(&rm, t, pos);
         }
     }

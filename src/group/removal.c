@@ -17,7 +17,7 @@ struct removed {
 struct removal {
     struct removed *removed;
     size_t count;
-    bool whole, more;
+    bool whole;
     int32_t generation; /* when it was sent */
 };
 
@@ -68,11 +68,14 @@ static void removal_written(struct group_shard *sh, struct group_write *w, enum 
     apply(grp, r, kerr);
     struct list_node *node = list_pop_front(&w->calls);
     struct group_call *call = node ? CONTAINER_OF(node, struct group_call, node) : NULL;
-    if (call && call->api == GROUP_DELETE && !kerr && r->more) {
+    if (call && call->api == GROUP_DELETE && !kerr && !r->whole) {
         group_delete(sh, call); /* a large group goes in several batches */
         return;
     }
-    if (!kerr) group_retire(grp);
+    if (kerr)
+        group_drop_if_idle(grp); /* and no more tombstones for now */
+    else
+        group_retire(grp);
     if (call) answer(sh, call, group_commit_kerr(kerr));
 }
 
@@ -107,9 +110,8 @@ static bool may_have_record(const struct group *grp)
 
 void group_removal_add_group(struct group_removal *rm)
 {
-    if (!may_have_record(rm->group)) return;
     rm->whole = true;
-    group_write_tombstone(removal_write(rm), rm->group);
+    if (may_have_record(rm->group)) group_write_tombstone(removal_write(rm), rm->group);
 }
 
 bool group_removal_is_full(const struct group_removal *rm)
@@ -122,7 +124,7 @@ bool group_removal_send(struct group_removal *rm, struct group_call *call)
     struct group_write *w = rm->write;
     if (!w) return false;
     struct removal *r = arena_alloc(&w->arena, sizeof *r);
-    *r = (struct removal){rm->removed, rm->count, rm->whole, rm->more, rm->group->generation};
+    *r = (struct removal){rm->removed, rm->count, rm->whole, rm->group->generation};
     w->arg = r;
     if (call) list_push_back(&w->calls, &call->node);
     *rm = (struct group_removal){.group = rm->group};
