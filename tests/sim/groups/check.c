@@ -420,10 +420,24 @@ static void answered_leave(struct world *w, const struct request *rq)
     }
 }
 
+/* Of a stable group: what is written, and heard by who asks; of which generation, only the assignment itself tells. */
+static void check_described_assignment(struct world *w, struct member_view *m, struct bytes b)
+{
+    uint32_t serial, positions;
+    if (b.size == 0) return;
+    if (!assignment_read(b, &serial, &positions) || serial == 0 || serial > w->assignment_count) {
+        wrong(w, "%s is described with an assignment that nobody made", m->id);
+        return;
+    }
+    int32_t generation = w->assignments[serial - 1].generation;
+    if (generation < w->groups[m->group].heard)
+        wrong(w, "%s is described with assignment %u, which is of an old generation", m->id, serial);
+    check_assignment(w, m, generation, b);
+}
+
 static void check_described(struct world *w, const struct request *rq)
 {
     const described_group *out = &rq->out.describe;
-    const struct group_view *gv = &w->groups[rq->group];
     if (out->error_code) {
         if (out->error_code != KERR_GROUP_ID_NOT_FOUND) wrong(w, "DescribeGroups ends with %d", out->error_code);
         if (rq->had_members) wrong(w, "a group with members is not found");
@@ -438,8 +452,7 @@ static void check_described(struct world *w, const struct request *rq)
         for (int k = 0; k < i; k++)
             if (str_equal(out->members[i].member_id, out->members[k].member_id)) wrong(w, "a member is described twice");
         if (m && is_gone(w, m)) wrong(w, "%s is described, and has left or been fenced", m->id);
-        if (m && stable && gv->heard && out->members[i].member_assignment.size && m->generation == gv->heard)
-            check_assignment(w, m, gv->heard, out->members[i].member_assignment);
+        if (m && stable) check_described_assignment(w, m, out->members[i].member_assignment);
     }
     for (size_t i = 0; i < w->member_count; i++) {
         const struct member_view *m = w->members[i];
