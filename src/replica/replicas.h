@@ -81,6 +81,11 @@ struct replicas_options {
      */
     void (*ask_again)(void *arg);
     void *dir_failed_arg;
+    /* The controller has given a partition here a role, or has taken it away, for good where it is not online any more.
+     * Also called when nothing has changed.  Home loop; NULL: nobody listens.  What happens without the controller (a
+     * log fails, a move takes over) wakes the partition's waiters. */
+    void (*role_changed)(void *arg, struct partition *p);
+    void *role_changed_arg;
 };
 
 /* Makes and locks the log directories and reads who they belong to.  A directory that cannot be read or written is left
@@ -90,6 +95,8 @@ MUST_USE enum err replicas_open(struct replicas **out, const struct replicas_opt
 /* From meta.properties: -1 and NULL when the directories are new.  Lent. */
 int32_t replicas_stored_broker_id(const struct replicas *r);
 const char *replicas_stored_cluster_id(const struct replicas *r);
+/* A log directory whose meta.properties does not say which broker it belongs to, damaged or of old; NULL: none. */
+const char *replicas_dir_without_id(const struct replicas *r);
 /* Writes meta.properties where it is missing; ERR_INVALID when a directory belongs to another broker or cluster. */
 MUST_USE enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cluster_id, struct fault *f);
 
