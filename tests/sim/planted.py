@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """planted.py BUILD SIMULATION [NAME...]: plants bugs into copies of the sources, one at a time, and asserts that the
-simulation (`log` or `groups`) of BUILD, a build folder of the preset `sim`, finds each of them within a bounded number of
-seeds, and nothing without them.  The bugs stand in planted_SIMULATION.py.
+simulation (`log` or `groups`) of BUILD, a build folder of the preset `sim`, finds each of them within a bounded number
+of seeds, and nothing without them.  The bugs stand in planted_SIMULATION.py.
 
 A bug is one edit: a text that must stand exactly once in a file of src/, and what takes its place.  Only that file is
 compiled anew; its object file is linked before the libraries, so that theirs is left out.

@@ -26,7 +26,8 @@ BUGS = {
     "a_commit_of_an_old_generation": (
         "group/offsets.c", "    if (generation != grp->generation) return KERR_ILLEGAL_GENERATION;\n", ""),
     "a_commit_of_nobody_in_a_group_with_members": (
-        "group/offsets.c", "    if (!names_member) return KERR_UNKNOWN_MEMBER_ID;", "    if (!names_member) return KERR_NONE;"),
+        "group/offsets.c", "    if (!names_member) return KERR_UNKNOWN_MEMBER_ID;",
+        "    if (!names_member) return KERR_NONE;"),
     "offsets_removed_before_the_tombstone_is_safe": (
         "group/removal.c", "    if (call) list_push_back(&w->calls, &call->node);\n",
         "    if (call) answer(rm->group->shard, call, KERR_NONE);\n"),
@@ -40,7 +41,8 @@ BUGS = {
     "a_session_that_ends_while_the_member_waits": (
         "group/session.c", "    if ((m->joining || m->syncing) && !m->is_new) return;\n", ""),
     "a_member_that_leaves_without_a_rebalance": (
-        "group/rebalance.c", "    if (grp->state == GROUP_STABLE || grp->state == GROUP_COMPLETING)\n        group_rebalance",
+        "group/rebalance.c",
+        "    if (grp->state == GROUP_STABLE || grp->state == GROUP_COMPLETING)\n        group_rebalance",
         "    if (grp->state == GROUP_COMPLETING)\n        group_rebalance"),
     "a_generation_that_is_not_raised": (
         "group/rebalance.c", "grp->generation == INT32_MAX ? 1 : grp->generation + 1", "MAX(grp->generation, 1)"),
@@ -52,7 +54,8 @@ BUGS = {
         "group/rebalance.c", "    grp->join_timer.fire = join_timer_fire;\n    shard_timer_set(",
         "    grp->join_timer.fire = join_timer_fire;\n    if (grp->initial_delay) shard_timer_set("),
     "syncs_that_are_not_answered_when_a_rebalance_begins": (
-        "group/rebalance.c", "    if (grp->state == GROUP_COMPLETING) group_sync_fail(grp, KERR_REBALANCE_IN_PROGRESS);\n",
+        "group/rebalance.c",
+        "    if (grp->state == GROUP_COMPLETING) group_sync_fail(grp, KERR_REBALANCE_IN_PROGRESS);\n",
         "    grp->assignment_write = NULL;\n"),
     "a_fenced_static_member_that_is_heard": (
         "group/member.c", "        if (owner != m) return KERR_FENCED_INSTANCE_ID;\n",
@@ -68,7 +71,8 @@ BUGS = {
         "group/join.c", "        static_rejoin_write(grp, sr);\n        return;\n",
         "        static_rejoin_done(m, sr);\n        static_rejoin_free(sr);\n        return;\n"),
     "a_loaded_group_without_sessions": (
-        "group/restore.c", "    for (struct group_member *m = grp->members; m; m = m->by_id.next) group_member_heard(m);\n", ""),
+        "group/restore.c",
+        "    for (struct group_member *m = grp->members; m; m = m->by_id.next) group_member_heard(m);\n", ""),
     "a_loaded_member_without_its_assignment": (
         "group/restore.c", "    if (from->assignment.size == 0) return;\n", "    if (from->assignment.size) return;\n"),
     "a_tombstone_that_is_not_read": (
@@ -84,7 +88,8 @@ BUGS = {
     "offsets_that_expire_though_they_are_consumed": (
         "group/expire.c", "if (!consumed && is_expired(", "if (is_expired("),
     "a_call_that_is_answered_though_its_connection_is_gone": (
-        "group/shard.c", "    list_remove(&call->waiting);\n    forget_call(call);\n}", "    list_remove(&call->waiting);\n}"),
+        "group/shard.c", "    list_remove(&call->waiting);\n    forget_call(call);\n}",
+        "    list_remove(&call->waiting);\n}"),
     "deleted_offsets_whose_tombstones_stay_away": (
         "group/admin.c", "            group_removal_add(&rm, t, pos);\n",
         "            if (pos != t->positions) group_removal_add(&rm, t, pos);\n"),

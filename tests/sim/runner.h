@@ -1,5 +1,5 @@
-/* runner.h: what a simulation's program has in common with the other's: runs seeds in several processes, shows how far it
- * is, and tells the history of one that failed.
+/* runner.h: what a simulation's program has in common with the other's: runs seeds in several processes, shows how far
+ * it is, and tells the history of one that failed.
  *
  * Each process runs every n-th seed; what one of them does not survive (a broken invariant, a sanitizer) is found by
  * the others' parent and run once more, telling each step. */

@@ -1,6 +1,7 @@
 /* check.c: what is promised to members, looked at where the shard answers.
  *
- *  - An assignment that is heard is the leader's of that generation, the same one for all, each member's own part of it.
+ *  - An assignment that is heard is the leader's of that generation, the same one for all, each member's own part of
+ * it.
  *  - Generations do not fall: in one life of a shard not those that JoinGroup tells, across lives not those whose
  *    assignment has been heard.  Only a tombstone of the group lets them begin anew.
  *  - The leader is told all who join its generation, as they described themselves last.
@@ -146,13 +147,15 @@ static void check_assignment(struct world *w, struct member_view *m, int32_t gen
     const struct assignment_view *av = &w->assignments[serial - 1];
     int part = assignment_part(av, m);
     if (av->group != m->group || av->generation != generation)
-        wrong(w, "%s is told assignment %u of generation %d in generation %d", m->id, serial, av->generation, generation);
+        wrong(w, "%s is told assignment %u of generation %d in generation %d", m->id, serial, av->generation,
+              generation);
     else if (!av->led)
         wrong(w, "%s is told assignment %u, which was not the leader's", m->id, serial);
     else if (part < 0 || av->parts[part].positions != positions)
         wrong(w, "%s is told partitions %x of assignment %u, which has others for it", m->id, positions, serial);
     else if (g->serial && g->serial != serial)
-        wrong(w, "%s is told assignment %u in generation %d, others have heard %u", m->id, serial, generation, g->serial);
+        wrong(w, "%s is told assignment %u in generation %d, others have heard %u", m->id, serial, generation,
+              g->serial);
     g->serial = serial;
 }
 
@@ -333,8 +336,7 @@ static void check_joined_group(struct world *w, const struct request *rq, const 
     bool leads = str_equal(out->leader, out->member_id);
     if (!leads && out->members_count > 0) wrong(w, "%s is told the members and does not lead", m->id);
     if (leads && !out->skip_assignment && out->members_count > 0) {
-        if (out->generation_id <= gv->heard)
-            wrong(w, "generation %d is to be assigned again", out->generation_id);
+        if (out->generation_id <= gv->heard) wrong(w, "generation %d is to be assigned again", out->generation_id);
         leader_told(w, g, out);
         for (int i = 0; i < out->members_count; i++)
             if (!out->members[i].group_instance_id.data)
@@ -450,7 +452,8 @@ static void check_described(struct world *w, const struct request *rq)
     for (int i = 0; i < out->members_count; i++) {
         struct member_view *m = member_view_find(w, rq->group, out->members[i].member_id);
         for (int k = 0; k < i; k++)
-            if (str_equal(out->members[i].member_id, out->members[k].member_id)) wrong(w, "a member is described twice");
+            if (str_equal(out->members[i].member_id, out->members[k].member_id))
+                wrong(w, "a member is described twice");
         if (m && is_gone(w, m)) wrong(w, "%s is described, and has left or been fenced", m->id);
         if (m && stable) check_described_assignment(w, m, out->members[i].member_assignment);
     }

@@ -112,8 +112,8 @@ static void check_fetched(struct world *w, const struct request *rq, int positio
         return;
     }
     if (value < 0 && is_being_deleted(w, rq->group)) return;
-    wrong(w, "%.*s has the offset %" PRId64 " in partition %d, but %" PRId64 " was safe", STR_ARG(group_name(rq->group)),
-          value, position, h->attempts[rq->places[position]].value);
+    wrong(w, "%.*s has the offset %" PRId64 " in partition %d, but %" PRId64 " was safe",
+          STR_ARG(group_name(rq->group)), value, position, h->attempts[rq->places[position]].value);
 }
 
 static void answered_fetch(struct world *w, struct request *rq)

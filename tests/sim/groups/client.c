@@ -1,5 +1,5 @@
-/* client.c: consumers that behave, as the Java client does: they join with the id that they were given, the leader assigns,
- * heartbeats tell them to join again, offsets are fetched and committed, and every error has its answer. */
+/* client.c: consumers that behave, as the Java client does: they join with the id that they were given, the leader
+ * assigns, heartbeats tell them to join again, offsets are fetched and committed, and every error has its answer. */
 #include <string.h>
 
 #include "base/endian.h"
@@ -187,8 +187,8 @@ static void send_fetch(struct world *w, struct client *c)
 
 /* ---- The leader */
 
-/* Who gets a partition: of those who want it, each its share, in turn.  A cooperative group leaves a partition to nobody
- * while another than the one who shall get it has it. */
+/* Who gets a partition: of those who want it, each its share, in turn.  A cooperative group leaves a partition to
+ * nobody while another than the one who shall get it has it. */
 static int assign_one(int position, const struct subscription *subs, int count, bool cooperative)
 {
     int wanting[2 * CLIENTS_MAX + 8], wanted = 0, owner = -1;
@@ -269,9 +269,7 @@ static void client_hear_error(struct world *w, struct client *c, enum kerr kerr)
         say(w, "client %d is fenced and ends", c->index);
         client_crash(w, c, false);
         return;
-    case KERR_GROUP_MAX_SIZE_REACHED:
-        client_crash(w, c, false);
-        return;
+    case KERR_GROUP_MAX_SIZE_REACHED: client_crash(w, c, false); return;
     case KERR_COORDINATOR_LOAD_IN_PROGRESS:
     case KERR_COORDINATOR_NOT_AVAILABLE:
     case KERR_NOT_COORDINATOR:
@@ -333,7 +331,8 @@ static void hear_sync(struct world *w, struct client *c, const struct request *r
         client_hear_error(w, c, (enum kerr)out->error_code);
         return;
     }
-    if (!assignment_read(out->assignment, &serial, &positions)) serial = positions = 0; /* as check.c knows, of a stranger */
+    if (!assignment_read(out->assignment, &serial, &positions))
+        serial = positions = 0; /* as check.c knows, of a stranger */
     bool cooperative = w->config.cooperative[c->group];
     uint32_t lost = c->owned & ~positions;
     c->owned = positions;
@@ -379,16 +378,16 @@ static void hear_heartbeat(struct world *w, struct client *c, const struct reque
     enum kerr kerr = request_kerr(rq);
     if (!kerr) return;
     if (kerr == KERR_NOT_COORDINATOR || kerr == KERR_COORDINATOR_NOT_AVAILABLE) return; /* the next one finds it */
-    if (kerr == KERR_REBALANCE_IN_PROGRESS && c->state != CLIENT_STABLE) return; /* it knows, and is busy */
+    if (kerr == KERR_REBALANCE_IN_PROGRESS && c->state != CLIENT_STABLE) return;        /* it knows, and is busy */
     if (rq->in.heartbeat.generation_id != c->generation) return;
     client_hear_error(w, c, kerr);
 }
 
 void client_answered(struct world *w, struct client *c, struct request *rq)
 {
-    uint64_t *slots[GROUP_API_COUNT] = {[GROUP_JOIN] = &c->join,           [GROUP_SYNC] = &c->sync,
-                                        [GROUP_HEARTBEAT] = &c->heartbeat, [GROUP_COMMIT] = &c->commit,
-                                        [GROUP_FETCH] = &c->fetch,         [GROUP_LEAVE] = &c->leave};
+    uint64_t *slots[GROUP_API_COUNT] = {
+        [GROUP_JOIN] = &c->join,     [GROUP_SYNC] = &c->sync,   [GROUP_HEARTBEAT] = &c->heartbeat,
+        [GROUP_COMMIT] = &c->commit, [GROUP_FETCH] = &c->fetch, [GROUP_LEAVE] = &c->leave};
     uint64_t *slot = slots[rq->call.api];
     if (*slot != rq->id) return; /* it has given that one up */
     *slot = 0;
@@ -489,7 +488,8 @@ static void hang_up_later(struct world *w, struct client *c, bool silent)
     } else {
         at_ms = MAX(at_ms, c->last_arrival_ms);
     }
-    world_event(w, (struct event){.kind = EVENT_HANGUP, .at_ms = at_ms, .client = c->index, .mark = c->process, .conn = c->conn});
+    world_event(w, (struct event){
+                       .kind = EVENT_HANGUP, .at_ms = at_ms, .client = c->index, .mark = c->process, .conn = c->conn});
     c->conn++;
     c->last_arrival_ms = c->last_answer_ms = 0;
 }

@@ -1,5 +1,5 @@
-/* disturb.c: what goes wrong, in whose weights seeds differ: clients die, leave, sleep, are cut off; the coordinator moves;
- * offsets expire, topics go, people delete and look; strangers send what they should not. */
+/* disturb.c: what goes wrong, in whose weights seeds differ: clients die, leave, sleep, are cut off; the coordinator
+ * moves; offsets expire, topics go, people delete and look; strangers send what they should not. */
 #include <assert.h>
 #include <string.h>
 
@@ -206,7 +206,8 @@ static void garbage_sync(struct world *w, struct request *rq, struct str id)
 
 static void hostile_request(struct world *w)
 {
-    static const enum group_api apis[] = {GROUP_JOIN, GROUP_JOIN, GROUP_SYNC, GROUP_HEARTBEAT, GROUP_LEAVE, GROUP_COMMIT};
+    static const enum group_api apis[] = {GROUP_JOIN,      GROUP_JOIN,  GROUP_SYNC,
+                                          GROUP_HEARTBEAT, GROUP_LEAVE, GROUP_COMMIT};
     int group = (int)draw(w, (uint64_t)w->config.groups);
     struct request *rq = request_new(w, apis[draw(w, ARRAY_COUNT(apis))], group);
     struct str id = some_member_id(w, &rq->arena, &group);

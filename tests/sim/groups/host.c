@@ -1,5 +1,5 @@
-/* host.c: the shard's host: keeps records in a log that may lose its end, tells outcomes of writes, gives the partition up
- * and gets it back as another broker would, or dies. */
+/* host.c: the shard's host: keeps records in a log that may lose its end, tells outcomes of writes, gives the partition
+ * up and gets it back as another broker would, or dies. */
 #include <string.h>
 
 #include "base/endian.h"
@@ -55,7 +55,8 @@ static void log_lose_end(struct world *w)
     h->safe = h->log_count; /* who leads now has told what there is */
 }
 
-/* Compaction, up to somewhere: of each key only the last record before that place stays; tombstones go in their time. */
+/* Compaction, up to somewhere: of each key only the last record before that place stays; tombstones go in their time.
+ */
 static void log_clean(struct world *w)
 {
     struct host *h = &w->host;
@@ -82,14 +83,15 @@ static enum kerr write_outcome(struct world *w, bool *in_log)
         enum kerr kerr;
         bool may_be_there;
     } failures[] = {
-        {KERR_REQUEST_TIMED_OUT, true},         {KERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND, true},
-        {KERR_NOT_ENOUGH_REPLICAS, false},      {KERR_NOT_LEADER_OR_FOLLOWER, false},
-        {KERR_KAFKA_STORAGE_ERROR, false},      {KERR_UNKNOWN_TOPIC_OR_PARTITION, false},
-        {KERR_MESSAGE_TOO_LARGE, false},        {KERR_RECORD_LIST_TOO_LARGE, false},
-        {KERR_UNKNOWN_SERVER_ERROR, true},      {KERR_INVALID_FETCH_SIZE, false},
+        {KERR_REQUEST_TIMED_OUT, true},    {KERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND, true},
+        {KERR_NOT_ENOUGH_REPLICAS, false}, {KERR_NOT_LEADER_OR_FOLLOWER, false},
+        {KERR_KAFKA_STORAGE_ERROR, false}, {KERR_UNKNOWN_TOPIC_OR_PARTITION, false},
+        {KERR_MESSAGE_TOO_LARGE, false},   {KERR_RECORD_LIST_TOO_LARGE, false},
+        {KERR_UNKNOWN_SERVER_ERROR, true}, {KERR_INVALID_FETCH_SIZE, false},
     };
     *in_log = true;
-    if (w->calm || !w->config.write_fails_one_in || !one_in(w, (uint64_t)w->config.write_fails_one_in)) return KERR_NONE;
+    if (w->calm || !w->config.write_fails_one_in || !one_in(w, (uint64_t)w->config.write_fails_one_in))
+        return KERR_NONE;
     size_t i = (size_t)draw(w, ARRAY_COUNT(failures));
     *in_log = failures[i].may_be_there && one_in(w, 2);
     return failures[i].kerr;
@@ -123,7 +125,8 @@ static void host_write(void *arg, struct group_write *gw)
     if (in_log)
         for (size_t i = 0; i < gw->count; i++) log_append(w, &gw->records[i], h->batch);
     int64_t due_ms = w->now_ms + 1 + (int64_t)draw(w, w->calm ? 5 : (uint64_t)w->config.write_ms);
-    if (!w->calm && w->config.slow_one_in && one_in(w, (uint64_t)w->config.slow_one_in)) due_ms += (int64_t)draw(w, 3000);
+    if (!w->calm && w->config.slow_one_in && one_in(w, (uint64_t)w->config.slow_one_in))
+        due_ms += (int64_t)draw(w, 3000);
     if (h->write_count) due_ms = MAX(due_ms, h->writes[h->write_count - 1].due_ms);
     h->writes = mem_grow(h->writes, &h->write_cap, h->write_count + 1, sizeof *h->writes);
     h->writes[h->write_count++] = (struct host_write){.w = gw, .end = h->log_count, .kerr = kerr, .due_ms = due_ms};
@@ -159,8 +162,7 @@ static struct uuid host_member_id(void *arg)
 
 static void shard_open(struct world *w)
 {
-    struct group_shard_env env = {
-        .arg = w, .answer = host_answer, .write = host_write, .member_id = host_member_id};
+    struct group_shard_env env = {.arg = w, .answer = host_answer, .write = host_write, .member_id = host_member_id};
     w->host.shard = group_shard_new(7, &env, &w->config.opt);
 }
 

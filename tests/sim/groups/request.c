@@ -9,8 +9,8 @@ enum { WRITE_BOUND_MS = 4000, HOSTILE_MS_MAX = 10 * 1000 };
 
 const char *api_name(enum group_api api)
 {
-    static const char *const names[GROUP_API_COUNT] = {"JoinGroup",    "SyncGroup",   "Heartbeat",      "LeaveGroup",
-                                                       "OffsetCommit", "OffsetFetch", "OffsetDelete",   "DescribeGroups",
+    static const char *const names[GROUP_API_COUNT] = {"JoinGroup",    "SyncGroup",   "Heartbeat",    "LeaveGroup",
+                                                       "OffsetCommit", "OffsetFetch", "OffsetDelete", "DescribeGroups",
                                                        "ListGroups",   "DeleteGroups"};
     return names[api];
 }
@@ -218,8 +218,8 @@ void request_send(struct world *w, struct request *rq, int64_t arrives_ms)
     world_event(w, (struct event){.kind = EVENT_REQUEST, .at_ms = arrives_ms, .rq = rq, .id = rq->id});
 }
 
-/* By when the shard has to answer: a JoinGroup waits for the other members, a SyncGroup for the leader, both no longer than
- * the longest rebalance timeout; and what is written for a write. */
+/* By when the shard has to answer: a JoinGroup waits for the other members, a SyncGroup for the leader, both no longer
+ * than the longest rebalance timeout; and what is written for a write. */
 static int64_t bound_ms(const struct world *w, const struct request *rq)
 {
     int64_t rebalance_ms = w->config.hostile ? HOSTILE_MS_MAX : w->config.rebalance_max_ms;
@@ -272,8 +272,7 @@ void request_answered(struct world *w, struct request *rq)
     struct client *c = &w->clients[rq->client];
     int64_t at_ms = w->now_ms + world_latency(w);
     if (c->process == rq->process && c->conn == rq->conn) at_ms = c->last_answer_ms = MAX(at_ms, c->last_answer_ms);
-    world_event(w, (struct event){
-                       .kind = EVENT_ANSWER, .at_ms = at_ms, .rq = rq, .id = rq->id, .client = rq->client});
+    world_event(w, (struct event){.kind = EVENT_ANSWER, .at_ms = at_ms, .rq = rq, .id = rq->id, .client = rq->client});
 }
 
 void request_ask(struct world *w, struct request *rq)

@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "world.h"
 
-/* A member that died is noticed after its session, or when it does not join; who joined with it starts over; and what was
- * on its way, a move among it, has its own time. */
+/* A member that died is noticed after its session, or when it does not join; who joined with it starts over; and what
+ * was on its way, a move among it, has its own time. */
 enum { LOOK_MS = 200, SLACK_MS = 8000, LONGEST_MS = 10 * 1000 };
 
 static uint32_t subscribed(const struct client *c)
@@ -79,7 +79,8 @@ static bool is_settled(struct world *w)
 static void run_for(struct world *w, int64_t ms)
 {
     int64_t until_ms = w->now_ms + ms;
-    while (world_turn(w, until_ms)) {}
+    while (world_turn(w, until_ms)) {
+    }
 }
 
 static void run_until_settled(struct world *w, const char *what)
@@ -100,8 +101,8 @@ static void run_until_settled(struct world *w, const char *what)
     say(w, "all is settled %s", what);
 }
 
-/* For longer than any timer that could still be running; but who was held up by slow answers, and sends its heartbeat too
- * late for that, may be lost before. */
+/* For longer than any timer that could still be running; but who was held up by slow answers, and sends its heartbeat
+ * too late for that, may be lost before. */
 static void stay_settled(struct world *w)
 {
     int32_t before[GROUPS_MAX];
@@ -172,9 +173,9 @@ static void all_end(struct world *w)
     if (!w->failed && group_shard_count(w->host.shard)) wrong(w, "expired groups come back");
 }
 
-/* For an assignment that a stranger made nobody is to blame.  And a static member that is to give partitions up to others,
- * as cooperative ones do step by step, and is started again meanwhile, does not know: in Kafka too they stay without an
- * owner until the group assigns anew. */
+/* For an assignment that a stranger made nobody is to blame.  And a static member that is to give partitions up to
+ * others, as cooperative ones do step by step, and is started again meanwhile, does not know: in Kafka too they stay
+ * without an owner until the group assigns anew. */
 static void start_over(struct world *w)
 {
     for (int g = 0; g < w->config.groups; g++)

@@ -185,7 +185,8 @@ int64_t world_latency(struct world *w)
 {
     const struct config *cf = &w->config;
     if (w->calm) return 1 + (int64_t)draw(w, 10);
-    if (cf->slow_one_in && one_in(w, (uint64_t)cf->slow_one_in)) return (int64_t)draw(w, (uint64_t)cf->latency_ms * 20 + 1);
+    if (cf->slow_one_in && one_in(w, (uint64_t)cf->slow_one_in))
+        return (int64_t)draw(w, (uint64_t)cf->latency_ms * 20 + 1);
     return 1 + (int64_t)draw(w, (uint64_t)cf->latency_ms);
 }
 
@@ -193,7 +194,8 @@ int64_t world_latency(struct world *w)
 
 static void config_draw(struct world *w)
 {
-    static const int latencies[] = {3, 20, 20, 100, 300}, writes[] = {2, 10, 50, 400}, disturbs[] = {80, 200, 500, 1500};
+    static const int latencies[] = {3, 20, 20, 100, 300}, writes[] = {2, 10, 50, 400},
+                     disturbs[] = {80, 200, 500, 1500};
     struct config *cf = &w->config;
     cf->groups = 1 + one_in(w, 3);
     cf->clients = draw_between(w, 2, cf->groups == 1 ? 5 : CLIENTS_MAX);
@@ -215,9 +217,11 @@ static void config_draw(struct world *w)
         .offsets_retention_ms = one_in(w, 3) ? draw_between(w, 1000, 10 * 1000) : INT64_C(7) * 86400 * 1000,
     };
     disturb_init(w);
-    say(w, "%d groups, %d clients, latency %d ms, writes %d ms, 1 in %d fails, initial delay %d ms, at most %d members, "
-        "retention %" PRId64 " ms%s", cf->groups, cf->clients, cf->latency_ms, cf->write_ms, cf->write_fails_one_in,
-        cf->opt.initial_delay_ms, cf->opt.size_max, cf->opt.offsets_retention_ms, cf->hostile ? ", hostile members" : "");
+    say(w,
+        "%d groups, %d clients, latency %d ms, writes %d ms, 1 in %d fails, initial delay %d ms, at most %d members, "
+        "retention %" PRId64 " ms%s",
+        cf->groups, cf->clients, cf->latency_ms, cf->write_ms, cf->write_fails_one_in, cf->opt.initial_delay_ms,
+        cf->opt.size_max, cf->opt.offsets_retention_ms, cf->hostile ? ", hostile members" : "");
 }
 
 static void world_fini(struct world *w)
@@ -239,7 +243,8 @@ static void world_fini(struct world *w)
 
 struct world_result world_run(uint64_t seed, bool verbose)
 {
-    struct world w = {.seed = seed, .random = seed * UINT64_C(0x2545f4914f6cdd1d) + 1, .verbose = verbose, .next_id = 1};
+    struct world w = {
+        .seed = seed, .random = seed * UINT64_C(0x2545f4914f6cdd1d) + 1, .verbose = verbose, .next_id = 1};
     config_draw(&w);
     offsets_init(&w);
     host_start(&w);
@@ -247,8 +252,10 @@ struct world_result world_run(uint64_t seed, bool verbose)
         client_init(&w, &w.clients[i], i);
         if (!one_in(&w, 5)) client_start(&w, &w.clients[i]);
     }
-    world_event(&w, (struct event){.kind = EVENT_DISTURB, .at_ms = w.now_ms + (int64_t)draw(&w, (uint64_t)w.config.disturb_ms * 2)});
-    while (world_turn(&w, w.config.faults_until_ms)) {}
+    world_event(&w, (struct event){.kind = EVENT_DISTURB,
+                                   .at_ms = w.now_ms + (int64_t)draw(&w, (uint64_t)w.config.disturb_ms * 2)});
+    while (world_turn(&w, w.config.faults_until_ms)) {
+    }
     if (!w.failed) settle(&w);
     host_stop(&w);
     struct world_result r = {.failed = w.failed, .moves = w.moves, .rebalances = w.rebalances};

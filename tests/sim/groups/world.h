@@ -1,6 +1,6 @@
-/* world.h: one seed's world: consumer groups run by the production code of src/group, on one thread, with everything around
- * it simulated: a host that keeps its records in a log and moves, clients that join and die, a network that delays and
- * loses, people who meddle.
+/* world.h: one seed's world: consumer groups run by the production code of src/group, on one thread, with everything
+ * around it simulated: a host that keeps its records in a log and moves, clients that join and die, a network that
+ * delays and loses, people who meddle.
  *
  *   main.c     the program                               world.c    time, events, a run from its start to its end
  *   host.c     the shard's host: log, writes, moves      client.c   consumers as real ones are
@@ -59,20 +59,20 @@ struct request {
     struct group_call call;
     struct arena arena;
     enum request_state state;
-    bool refused;     /* by the host, which had no shard */
-    bool at_once;     /* the answer came before group_shard_call() returned */
-    bool hostile;     /* of nobody who behaves */
-    bool kept;        /* who asked looks at the answer and frees it */
-    uint64_t id;      /* of this use of the struct */
-    int group;        /* its index, -1 none */
-    int client;       /* whose, -1: nobody waits */
-    uint32_t process, conn; /* of the client */
-    int64_t given_ms, deadline_ms; /* to be answered by */
-    struct member_view *member; /* that it speaks for, if that one is known */
+    bool refused;                                  /* by the host, which had no shard */
+    bool at_once;                                  /* the answer came before group_shard_call() returned */
+    bool hostile;                                  /* of nobody who behaves */
+    bool kept;                                     /* who asked looks at the answer and frees it */
+    uint64_t id;                                   /* of this use of the struct */
+    int group;                                     /* its index, -1 none */
+    int client;                                    /* whose, -1: nobody waits */
+    uint32_t process, conn;                        /* of the client */
+    int64_t given_ms, deadline_ms;                 /* to be answered by */
+    struct member_view *member;                    /* that it speaks for, if that one is known */
     bool was_sure, was_gone, was_old, had_members; /* as the shard got it: its member, its generation, the group */
-    uint32_t touched; /* as the shard got it: that of its member */
-    uint32_t serial;  /* GROUP_SYNC: of the assignment in it */
-    uint64_t metadata_hash; /* GROUP_JOIN */
+    uint32_t touched;                              /* as the shard got it: that of its member */
+    uint32_t serial;                               /* GROUP_SYNC: of the assignment in it */
+    uint64_t metadata_hash;                        /* GROUP_JOIN */
     /* Offsets: what is asked for or committed, and the place of each in the history of its partition. */
     uint32_t positions, surely; /* surely: of those to be removed there is one */
     int64_t places[POSITIONS];
@@ -148,10 +148,10 @@ struct member_view {
     char id[MEMBER_ID_MAX];
     uint64_t hash;
     int group, instance;
-    bool meddled;             /* somebody else spoke in its name */
+    bool meddled;                /* somebody else spoke in its name */
     uint32_t left_in, fenced_in; /* the shard's life in which it went; 0 no */
-    int32_t generation;       /* whose assignment it has heard, if no later JoinGroup of its has been given; -1 */
-    int64_t sure_until_ms;    /* nothing that is allowed can have removed it before */
+    int32_t generation;          /* whose assignment it has heard, if no later JoinGroup of its has been given; -1 */
+    int64_t sure_until_ms;       /* nothing that is allowed can have removed it before */
     int32_t session_ms, rebalance_ms;
     int32_t asked;    /* the highest generation that had been told when its last JoinGroup was given; -1 */
     uint32_t touched; /* counts who removed it, or would have */
@@ -175,9 +175,9 @@ struct generation_view {
 
 /* A group between its making and its tombstone. */
 struct group_view {
-    int32_t heard;     /* the highest generation whose assignment somebody has heard */
-    int32_t told;      /* the highest that JoinGroup told in this life of the shard; */
-    int32_t previous;  /*   before it */
+    int32_t heard;    /* the highest generation whose assignment somebody has heard */
+    int32_t told;     /* the highest that JoinGroup told in this life of the shard; */
+    int32_t previous; /*   before it */
     struct generation_view *generations;
     size_t count, cap;
     int64_t members_seen_ms; /* when somebody was surely a member */
@@ -237,8 +237,8 @@ struct host_write {
 struct host {
     enum host_state state;
     struct group_shard *shard;
-    uint32_t life;  /* counts shards, from 1 on */
-    bool mute;      /* it dies: answers get lost */
+    uint32_t life; /* counts shards, from 1 on */
+    bool mute;     /* it dies: answers get lost */
     int64_t mono_base_ms;
     struct log_record *log;
     size_t log_count, log_cap;
@@ -277,9 +277,9 @@ struct config {
     int latency_ms, write_ms; /* usual ones */
     int slow_one_in;          /* of messages, that take much longer */
     int write_fails_one_in;
-    int rebalance_max_ms;     /* of clients that behave */
-    int disturb_ms;           /* between one disturbance and the next */
-    int weights[20];          /* of the disturbances, see disturb.c */
+    int rebalance_max_ms; /* of clients that behave */
+    int disturb_ms;       /* between one disturbance and the next */
+    int weights[20];      /* of the disturbances, see disturb.c */
     bool hostile;
     int64_t faults_until_ms;
 };
@@ -334,8 +334,8 @@ struct world_result world_run(uint64_t seed, bool verbose);
 
 /* Tells what happens, when that was asked for. */
 void tell(struct world *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
-#define say(w, ...)                              \
-    do {                                         \
+#define say(w, ...)                               \
+    do {                                          \
         if ((w)->verbose) tell((w), __VA_ARGS__); \
     } while (0)
 /* Something is not as promised: tells, and the run ends. */
