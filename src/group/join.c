@@ -173,6 +173,7 @@ static void static_rejoin_done(struct group_member *m, const struct static_rejoi
     struct group_call *call = m->join;
     m->join = NULL;
     group_member_set_joining(m, false);
+    group_member_heard(m);
     if (!call) return;
     struct join_group_response *out = call->out;
     bool skip = sr->skips_assignment && leads(m);
