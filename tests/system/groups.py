@@ -352,7 +352,6 @@ class Lasting(threading.Thread):
 
     def _live(self):
         """One connection's time."""
-        life = self.promises.life
         with Member(
             self.broker,
             self.group,
@@ -361,6 +360,8 @@ class Lasting(threading.Thread):
             session_ms=self.session_ms,
             rebalance_ms=self.session_ms,
         ) as member:
+            # Asked for with the connection there: one to a broker that is dead by now has nothing acknowledged any more.
+            life = self.promises.life
             member.id = self.id if self.instance is None else ""
             while not self.finish.is_set():
                 error = self._generation(member, life)
