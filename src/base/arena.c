@@ -52,6 +52,23 @@ void arena_fini(struct arena *a)
     arena_init(a, a->bytes_max);
 }
 
+void arena_absorb(struct arena *a, struct arena *from)
+{
+    struct arena_block *last = from->blocks;
+    if (!last) return;
+    if (!a->blocks) {
+        a->blocks = from->blocks;
+        a->at = from->at;
+        a->end = from->end;
+    } else { /* behind the newest one, which still has room */
+        while (last->next) last = last->next;
+        last->next = a->blocks->next;
+        a->blocks->next = from->blocks;
+    }
+    a->used += from->used;
+    arena_init(from, from->bytes_max);
+}
+
 static void *take(struct arena *a, size_t size)
 {
     if (!a->blocks || size > (size_t)(a->end - a->at)) {

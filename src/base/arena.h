@@ -23,6 +23,9 @@ void arena_init(struct arena *a, size_t bytes_max);
 void arena_reset(struct arena *a);
 void arena_fini(struct arena *a);
 
+/* Takes over what `from` has handed out, which lives as long as `a` from now on; `from` is empty afterwards. */
+void arena_absorb(struct arena *a, struct arena *from);
+
 /* Zeroed, aligned for any type.  NULL past bytes_max: for sizes that came from a peer. */
 MUST_USE void *arena_try_alloc(struct arena *a, size_t size);
 /* Zeroed; for sizes we chose ourselves: never NULL, the limit does not apply. */

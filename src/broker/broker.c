@@ -9,6 +9,7 @@
 #include "broker/broker_internal.h"
 #include "broker/dynamic_config.h"
 #include "broker/fetch_sessions.h"
+#include "broker/groups.h"
 #include "broker/log_dirs.h"
 #include "broker/own_channel.h"
 #include "broker/producer_ids.h"
@@ -148,6 +149,8 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .dir_failed = log_dir_failed,
         .ask_again = log_dirs_ask_again,
         .dir_failed_arg = run,
+        .role_changed = groups_role_changed,
+        .role_changed_arg = br->groups,
     };
     enum err e = replicas_open(&br->replicas, &opt, f);
     if (!e) take_move_rate(br, cfg);
@@ -165,6 +168,9 @@ static enum err make_parts(struct broker_run *run, const struct config *cfg, str
     const size_t sessions = (size_t)config_i64(cfg, CFG_MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS);
     br->fetch_sessions = fetch_sessions_new(sessions, br->rng);
     br->metadata = metadata_new(br->grace, broker_home(br));
+    br->groups = groups_new(br);
+    const struct metadata_listener listener = {br->groups, groups_topic_changed, groups_topic_removed};
+    metadata_listen(br->metadata, &listener);
     e = server_open(&br->server, br, cfg, f);
     if (e) return e;
     return open_replicas(run, cfg, f);
@@ -236,6 +242,7 @@ static void free_parts(struct broker_run *run)
     if (br->replicas) replicas_stop_upkeep(br->replicas);
     drain_mailboxes(br);
     run_start_abandon(run);
+    groups_free(br->groups); /* they hold partitions */
     replicas_close(br->replicas, run->started, br->epoch);
     if (br->controller) controller_free(br->controller);
     own_channel_free(br->own_channel);

@@ -21,6 +21,7 @@
 struct controller;
 struct coord;
 struct fetch_sessions;
+struct groups;
 struct own_channel;
 struct producer_ids;
 struct server;
@@ -55,6 +56,7 @@ struct broker {
     struct dynamic_config *dynamic_config;
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
+    struct groups *groups;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
     _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */

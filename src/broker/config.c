@@ -84,7 +84,23 @@ static void notice_key(struct config *cfg, const char *name)
 
 const char *config_default_text(const struct config *cfg, enum config_key key)
 {
-    return key == CFG_NUM_IO_THREADS && cfg->cpu_text ? cfg->cpu_text : config_broker_rows[key].default_text;
+    switch (key) {
+    case CFG_NUM_IO_THREADS:
+        if (cfg->cpu_text) return cfg->cpu_text;
+        break;
+    /* Without an ensemble there is one broker, on which Kafka's 3 and 2 could never be met. */
+    case CFG_OFFSETS_TOPIC_REPLICATION_FACTOR:
+    case CFG_TRANSACTION_STATE_LOG_REPLICATION_FACTOR:
+    case CFG_TRANSACTION_STATE_LOG_MIN_ISR:
+        if (cfg->alone) return "1";
+        break;
+    /* Who starts a broker without a file tries something out: as in the file that Kafka comes with. */
+    case CFG_GROUP_INITIAL_REBALANCE_DELAY_MS:
+        if (cfg->no_file) return "0";
+        break;
+    default: break;
+    }
+    return config_broker_rows[key].default_text;
 }
 
 static bool same_as_default(const struct config_row *row, const struct config_value *v)
@@ -141,6 +157,8 @@ enum err config_build(struct config **out, const struct config *like, const stru
     cfg->cpu_count = like->cpu_count;
     if (like->cpu_count > 0) cfg->cpu_text = arena_printf(&cfg->arena, "%d", like->cpu_count).data;
     cfg->file_name = like->file_name ? arena_str(&cfg->arena, str_of(like->file_name)).data : "server.properties";
+    cfg->no_file = like->no_file;
+    cfg->alone = !config_map_get(fixed, "zookeeper.connect");
     cfg->fixed = config_map_copy(fixed);
     cfg->cluster = config_map_copy(cluster);
     cfg->broker = config_map_copy(broker);
@@ -187,7 +205,7 @@ static enum err refuse_providers(const struct config *cfg, struct fault *f)
 
 enum err config_load(struct config **out, const struct config_input *in, struct fault *f)
 {
-    struct config like = {.cpu_count = in->cpu_count, .file_name = in->file_name};
+    struct config like = {.cpu_count = in->cpu_count, .file_name = in->file_name, .no_file = !in->file_name};
     struct config_map *none = config_map_new(), *fixed = config_map_new();
     like.fixed = fixed;
     enum err e = OK;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/compress.h"
+
 static enum err resolve_log_dirs(struct config *cfg, struct fault *f)
 {
     enum config_key key = config_is_null(cfg, CFG_LOG_DIRS) ? CFG_LOG_DIR : CFG_LOG_DIRS;
@@ -134,6 +136,18 @@ static enum err check_sockets(const struct config *cfg, struct fault *f)
     return OK;
 }
 
+static enum err check_offsets(const struct config *cfg, struct fault *f)
+{
+    int64_t acks = config_i64(cfg, CFG_OFFSETS_COMMIT_REQUIRED_ACKS), codec = config_i64(cfg, CFG_OFFSETS_TOPIC_COMPRESSION_CODEC);
+    if (acks < -1 || acks > 1) /* Kafka would start, and refuse each commit */
+        return config_fault(cfg, f, ERR_INVALID, "offsets.commit.required.acks",
+                            "offsets.commit.required.acks must be -1 (all in-sync replicas), 1 or 0");
+    if (codec < CODEC_NONE || codec >= CODEC_COUNT)
+        return config_fault(cfg, f, ERR_INVALID, "offsets.topic.compression.codec",
+                            "offsets.topic.compression.codec must be 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)");
+    return OK;
+}
+
 static enum err check_control_plane(const struct config *cfg, struct fault *f)
 {
     static const char key[] = "control.plane.listener.name";
@@ -160,5 +174,6 @@ enum err config_check(struct config *cfg, struct fault *f)
     if (!e) e = check_replication(cfg, f);
     if (!e) e = check_sockets(cfg, f);
     if (!e) e = check_control_plane(cfg, f);
+    if (!e) e = check_offsets(cfg, f);
     return e;
 }

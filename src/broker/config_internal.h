@@ -103,6 +103,8 @@ struct config {
     struct arena arena; /* everything below that is lent */
     int cpu_count;
     const char *cpu_text; /* the same as text; NULL: not known */
+    bool no_file;         /* it was started without one */
+    bool alone;           /* without an ensemble: there is no other broker */
     const char *file_name;
     struct config_map *fixed;   /* file and --override */
     struct config_map *cluster; /* dynamic values, those that were accepted */

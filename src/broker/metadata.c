@@ -29,6 +29,7 @@ struct metadata {
     struct loop *home;
     _Atomic(struct cluster_object *) cluster;
     struct table *by_name, *by_id;
+    struct metadata_listener listener;
 };
 
 bool topic_is_internal(struct str name)
@@ -85,6 +86,11 @@ struct metadata *metadata_new(struct grace *grace, struct loop *home)
     m->by_name = table_new(&(struct table_ops){name_key, retire, m});
     m->by_id = table_new(&(struct table_ops){id_key, retire, m});
     return m;
+}
+
+void metadata_listen(struct metadata *m, const struct metadata_listener *l)
+{
+    m->listener = *l;
 }
 
 static bool free_topic(void *arg, void *value)
@@ -212,6 +218,7 @@ static void remove_topic(struct metadata *m, const struct topic_view *t)
 {
     struct topic_view *old = table_remove(m->by_name, name_key(t));
     if (metadata_topic_by_id(m, t->id) == t) table_remove(m->by_id, id_key(t));
+    if (m->listener.topic_removed) m->listener.topic_removed(m->listener.arg, t->name);
     grace_release(m->grace, old, topic_release);
 }
 
@@ -264,6 +271,7 @@ static void update_topic(struct metadata *m, const topic_state *ts)
     struct topic_view *replaced = table_put(m->by_name, &t->view);
     if (!uuid_is_zero(t->view.id)) table_put(m->by_id, &t->view);
     if (replaced) grace_release(m->grace, replaced, topic_release);
+    if (m->listener.topic_changed) m->listener.topic_changed(m->listener.arg, &t->view);
 }
 
 void metadata_update(struct metadata *m, const struct update_metadata_request *u)

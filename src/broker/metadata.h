@@ -50,9 +50,23 @@ struct topic_view {
     struct partition_view *partitions;
 };
 
+/* The controller has spoken of that partition; `t` may be NULL. */
+static inline bool topic_has_partition(const struct topic_view *t, int32_t index)
+{
+    return t && index >= 0 && index < t->partition_count && t->partitions[index].known;
+}
+
 struct metadata *metadata_new(struct grace *grace, struct loop *home);
 /* No reader may be left. */
 void metadata_free(struct metadata *m);
+
+/* Who wants to know; all on the home loop. */
+struct metadata_listener {
+    void *arg;
+    void (*topic_changed)(void *arg, const struct topic_view *t); /* it is new, or its partitions have news */
+    void (*topic_removed)(void *arg, struct str name);            /* also when another of that name follows */
+};
+void metadata_listen(struct metadata *m, const struct metadata_listener *l);
 
 /* Applies an UpdateMetadata.  Home loop. */
 void metadata_update(struct metadata *m, const struct update_metadata_request *u);

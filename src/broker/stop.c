@@ -1,7 +1,9 @@
-/* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the controller
- * resigns and the session ends; the loops stop.  Logs are closed and marked clean after that, in broker.c. */
+/* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the groups'
+ * shards are closed; the controller resigns and the session ends; the loops stop.  Logs are closed and marked clean
+ * after that, in broker.c. */
 #include "base/mem.h"
 #include "broker/broker_internal.h"
+#include "broker/groups.h"
 #include "broker/server.h"
 #include "controller/controller.h"
 #include "coord/coord.h"
@@ -47,15 +49,22 @@ static void stop_controller(struct broker_run *run)
         on_controller_stopped(run);
 }
 
-static void on_drained(struct loop_msg *msg)
+/* Their last writes are in the logs. */
+static void on_groups_stopped(void *arg)
 {
-    struct broker_run *run = CONTAINER_OF(msg, struct broker_run, drained_msg);
+    struct broker_run *run = arg;
     run->drained = true;
-    loop_timer_cancel(broker_home(&run->br), &run->drain_timer);
     if (run->controller_stopped)
         close_coord(run);
     else
         stop_controller(run);
+}
+
+static void on_drained(struct loop_msg *msg)
+{
+    struct broker_run *run = CONTAINER_OF(msg, struct broker_run, drained_msg);
+    loop_timer_cancel(broker_home(&run->br), &run->drain_timer);
+    groups_stop(run->br.groups, on_groups_stopped, run);
 }
 
 void broker_set_drained(struct broker *br)

@@ -6,8 +6,8 @@
  * another kind of the same group objects with the same offsets.
  *
  * Thread: its host's loop; only replaying may be done on another thread, before anybody else knows the shard.
- * Every entry point may call env->answer() before it returns, for its own call and for others; none calls env->write()
- * with the shard in a state that another entry point could not be called in. */
+ * Every entry point may call env->answer() before it returns, for its own call and for others.  Answers are given last,
+ * when the shard has nothing half done, so that answer() may call group_shard_call() and group_shard_drop(). */
 #ifndef GROUP_SHARD_H
 #define GROUP_SHARD_H
 
@@ -15,6 +15,8 @@
 #include "base/err.h"
 #include "base/list.h"
 #include "base/slice.h"
+#include "base/uuid.h"
+#include "base/writer.h"
 #include "wire/kerr.h"
 
 struct group;
@@ -23,12 +25,12 @@ struct group_shard;
 
 /* Which request a call is; what `in` and `out` point at. */
 enum group_api {
-    GROUP_JOIN,          /* struct join_group_request, _response */
-    GROUP_SYNC,          /* struct sync_group_request, _response */
-    GROUP_HEARTBEAT,     /* struct heartbeat_request, _response */
-    GROUP_LEAVE,         /* struct leave_group_request, _response: its members[] form in every version */
-    GROUP_COMMIT,        /* struct offset_commit_request, _response; see group_shard_call() */
-    GROUP_FETCH,         /* struct offset_fetch_request_offset_fetch_request_group, _response_..._group: one group of it */
+    GROUP_JOIN,      /* struct join_group_request, _response */
+    GROUP_SYNC,      /* struct sync_group_request, _response */
+    GROUP_HEARTBEAT, /* struct heartbeat_request, _response */
+    GROUP_LEAVE,     /* struct leave_group_request, _response: its members[] form in every version */
+    GROUP_COMMIT,    /* struct offset_commit_request, _response; see group_shard_call() */
+    GROUP_FETCH,     /* struct offset_fetch_request_offset_fetch_request_group, _response_..._group: one group of it */
     GROUP_DELETE_OFFSET, /* struct offset_delete_request, _response */
     GROUP_DESCRIBE,      /* struct str (the group's id), struct describe_groups_response_described_group */
     GROUP_LIST,          /* struct list_groups_request, _response: this shard's part of it */
@@ -36,9 +38,9 @@ enum group_api {
     GROUP_API_COUNT
 };
 
-/* One request in the shard's hands, embedded in what asked.  The caller fills in the first block; all of it, with the
- * memory of `in`, stays alone with the shard until env->answer() has it or group_shard_drop() returns.  `in` is not kept
- * after the call is answered: what a group remembers it copies. */
+/* One request in the shard's hands, embedded in what asked.  Zeroed, then the caller fills in the first block; all of
+ * it, with the memory of `in`, stays alone with the shard until env->answer() has it or group_shard_drop() returns.
+ * `in` is not kept after the call is answered: what a group remembers it copies. */
 struct group_call {
     enum group_api api;
     int16_t version;     /* of the request */
@@ -46,11 +48,12 @@ struct group_call {
     bool want_history;   /* GROUP_DESCRIBE: the group's last rebalances, too */
     struct str client_id, client_host; /* as Kafka shows them: "consumer-1", "/127.0.0.1" */
     const void *in;
-    void *out;           /* set to its defaults by the caller, but for GROUP_COMMIT and GROUP_DELETE_OFFSET, see below */
+    void *out; /* set to its defaults by the caller, but for GROUP_COMMIT and GROUP_DELETE_OFFSET, see below */
     struct arena *arena; /* where the answer's arrays and strings go; nothing in `out` points into the shard */
 
     /* the shard's own */
-    struct list_node node;
+    struct list_node waiting; /* in the shard's list of calls; in none: not the shard's */
+    struct list_node node;    /* of group_write.calls */
     struct group_member *member;
     struct group_write *write;
     size_t pending; /* what it still waits for */
@@ -61,8 +64,8 @@ struct group_record {
     struct bytes key, value;
 };
 
-/* Records that belong in one batch, so that all or none of them are read back.  Made by the shard, freed by it when it is
- * told the outcome; the host may use `host` and `node`. */
+/* Records that belong in one batch, so that all or none of them are read back.  Made by the shard, freed by it when it
+ * is told the outcome; the host may use `host` and `node`. */
 struct group_write {
     struct group_record *records;
     size_t count;
@@ -71,6 +74,7 @@ struct group_write {
     void *host;
 
     /* the shard's own */
+    struct writer encoded; /* what keys and values point into, one behind the other */
     struct arena arena;
     void (*done)(struct group_shard *sh, struct group_write *w, enum kerr kerr);
     struct group *group;
@@ -114,7 +118,8 @@ struct group_replay {
 };
 /* A record of a kind or version that is not known is skipped, with a warning; ERR_CORRUPT: it is one we know and cannot
  * be read, and is skipped as well.  */
-enum err group_shard_replay(struct group_shard *sh, const struct group_replay *at, struct bytes key, struct bytes value);
+enum err group_shard_replay(struct group_shard *sh, const struct group_replay *at, struct bytes key,
+                            struct bytes value);
 /* A transaction's marker: what its producer has written since its last one counts, or does not. */
 void group_shard_replay_marker(struct group_shard *sh, int64_t producer_id, bool commit);
 /* The end.  Members of stable groups get a session timeout's time to be heard of; groups that were on their way into a
@@ -123,8 +128,8 @@ void group_shard_loaded(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms
 
 /* ---- Life */
 
-/* It is now so late, of a clock that never goes back and of the wall's: to be called before every other event of a turn.
- * Fires what is due. */
+/* It is now so late, of a clock that never goes back and of the wall's: to be called before every other event of a
+ * turn. Fires what is due. */
 void group_shard_tick(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms);
 /* When to tick next, by the first clock; INT64_MAX: not by time alone. */
 int64_t group_shard_due_ms(const struct group_shard *sh);

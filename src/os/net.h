@@ -118,6 +118,8 @@ static inline void sock_close(struct sock *s)
 void net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_MAX]);
 /* The host part alone, for limits by address. */
 void net_addr_host(const struct net_addr *a, char out[NET_ADDR_TEXT_MAX]);
+/* That text as Java shows such an address: IPv6 in full ("0:0:0:0:0:0:0:1"). */
+void net_host_format_java(const char *host, char out[NET_ADDR_TEXT_MAX]);
 uint16_t net_addr_port(const struct net_addr *a);
 /* Resolves host (name, IPv4, IPv6 with or without brackets; "" or NULL: all interfaces) and port.  May wait for the
  * name service: on a worker or at start only.  At most `max` (> 0) addresses, IPv4 first as in Java; *count tells how

@@ -67,6 +67,24 @@ void net_addr_host(const struct net_addr *a, char out[NET_ADDR_TEXT_MAX])
     }
 }
 
+void net_host_format_java(const char *host, char out[NET_ADDR_TEXT_MAX])
+{
+    struct in6_addr ip;
+    char plain[INET6_ADDRSTRLEN];
+    size_t n = strcspn(host, "%"); /* then comes the scope */
+    snprintf(plain, sizeof plain, "%.*s", (int)n, host);
+    if (inet_pton(AF_INET6, plain, &ip) != 1) {
+        snprintf(out, NET_ADDR_TEXT_MAX, "%s", host);
+        return;
+    }
+    const uint8_t *b = ip.s6_addr;
+    enum { GROUPS = 8 };
+    size_t at = 0;
+    for (int i = 0; i < GROUPS; i++)
+        at += (size_t)snprintf(out + at, NET_ADDR_TEXT_MAX - at, i ? ":%x" : "%x", (b[2 * i] << 8) + b[2 * i + 1]);
+    snprintf(out + at, NET_ADDR_TEXT_MAX - at, "%s", host + n);
+}
+
 void net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_MAX])
 {
     enum { ROOM_FOR_PORT = 8 }; /* "[]:65535" */

@@ -81,6 +81,11 @@ struct replicas_options {
      */
     void (*ask_again)(void *arg);
     void *dir_failed_arg;
+    /* The controller has given a partition here a role, or has taken it away, for good where it is not online any more.
+     * Also called when nothing has changed.  Home loop; NULL: nobody listens.  What happens without the controller (a
+     * log fails, a move takes over) wakes the partition's waiters. */
+    void (*role_changed)(void *arg, struct partition *p);
+    void *role_changed_arg;
 };
 
 /* Makes and locks the log directories and reads who they belong to.  A directory that cannot be read or written is left

@@ -258,6 +258,11 @@ void replicas_enter(struct replicas *r, struct partition *p, struct str topic, s
     if (p->pl) partition_reconfigure(p, &topic_settings(t)->log); /* they may have changed while it was opened */
 }
 
+void replicas_tell_role(struct replicas *r, struct partition *p)
+{
+    if (r->opt.role_changed) r->opt.role_changed(r->opt.role_changed_arg, p);
+}
+
 static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
 {
     struct replicas *r = ap->r;
@@ -280,6 +285,7 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
     struct partition *next = partition_successor(p);
     if (!it->kerr && !it->deferred) partition_set_role(p, it->leads, it->state->leader_epoch, it->state->isr_count);
     if (!it->kerr && next) partition_set_role(next, it->leads, it->state->leader_epoch, it->state->isr_count);
+    if (!it->kerr && !it->deferred && !r->stopping) replicas_tell_role(r, next ? next : p);
     if (it->move) replicas_move_resume(it->move, !it->kerr && !r->stopping);
     partition_unref(p);
 }
@@ -556,6 +562,7 @@ static void stop_one(struct replicas *r, struct stop_job *sj, struct stop_item *
     } else {
         partition_set_role(p, false, atomic_load(&p->leader_epoch), 0);
     }
+    replicas_tell_role(r, p);
 }
 
 void replicas_stop(struct replicas *r, const struct stop_replica_request *request, replicas_stopped done, void *arg)

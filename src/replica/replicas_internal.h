@@ -230,6 +230,8 @@ void replicas_stop_opening(struct replicas *r);
  * clients are told why.  Home loop. */
 void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
                     int32_t topic_partitions);
+/* Tells replicas_options.role_changed.  Home loop. */
+void replicas_tell_role(struct replicas *r, struct partition *p);
 /* A leader's epoch begins in its log.  Worker. */
 enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch);
 /* INCONSISTENT_TOPIC_ID, said so, when the log belongs to another topic of the same name. */

@@ -100,6 +100,7 @@ static void take_role(struct opening *op)
     partition_set_role(p, role.leads, role.leader_epoch, role.isr_count);
     if (op->move) replicas_move_resume(op->move, true);
     op->move = NULL;
+    replicas_tell_role(r, p);
 }
 
 /* The log is open, or not to be had: what waits for it goes on.  Until a role has been taken the opening stays, so that

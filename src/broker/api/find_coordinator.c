@@ -1,0 +1,125 @@
+/* FindCoordinator (key 10): which broker has a group; before version 4 of one, later (KIP-699) of several.
+ *
+ * A group lives in a partition of __consumer_offsets, and that partition's leader is its coordinator.  The topic is made
+ * when somebody asks for the first time. */
+#include "broker/api/common.h"
+#include "broker/api/handlers.h"
+#include "broker/auto_create.h"
+#include "broker/groups.h"
+#include "wire/gen/find_coordinator.h"
+
+enum key_type { KEY_GROUP = 0, KEY_TRANSACTION = 1, KEY_SHARE = 2 };
+enum { SEVERAL_SINCE = 4 };
+
+static const struct str offsets_topic = {OFFSETS_TOPIC, sizeof OFFSETS_TOPIC - 1};
+
+struct find_op {
+    enum { FIND_CHECK, FIND_CREATE } stage;
+    struct auto_create create;
+    bool created;
+};
+
+struct found {
+    enum kerr kerr;
+    const char *message;
+    int32_t node;
+    const struct node_endpoint *endpoint;
+};
+
+static struct found nothing(enum kerr kerr, const char *message)
+{
+    return (struct found){.kerr = kerr, .message = message, .node = -1};
+}
+
+static struct found find_group(struct request *rq, struct str group)
+{
+    struct broker *br = rq->broker;
+    const struct topic_view *t = metadata_topic(br->metadata, offsets_topic);
+    int32_t index = group_partition_of(group, groups_partition_count(br->groups));
+    const struct node_endpoint *at = NULL;
+    if (topic_has_partition(t, index))
+        at = api_endpoint(metadata_cluster(br->metadata), t->partitions[index].leader, api_listener(rq));
+    if (!at) return nothing(KERR_COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.");
+    return (struct found){.node = t->partitions[index].leader, .endpoint = at};
+}
+
+static struct found find(struct request *rq, int8_t type, struct str key)
+{
+    switch (type) {
+    case KEY_GROUP: return find_group(rq, key);
+    case KEY_TRANSACTION:
+        /* As InitProducerId: what ends a producer, instead of having it try for ever. */
+        return nothing(KERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served by this broker.");
+    case KEY_SHARE: return nothing(KERR_INVALID_REQUEST, "Share groups are not served by this broker.");
+    default: return nothing(KERR_INVALID_REQUEST, "There is no coordinator of this type.");
+    }
+}
+
+/* Only from its message can the old versions' clients tell more than the code. */
+static void answer_one(struct request *rq)
+{
+    const struct find_coordinator_request *in = rq->in;
+    struct find_coordinator_response *out = rq->out;
+    const struct found f = find(rq, in->key_type, in->key);
+    out->error_code = (int16_t)f.kerr;
+    out->error_message = f.kerr ? str_of(f.message) : STR("NONE");
+    out->node_id = f.node;
+    out->host = f.endpoint ? f.endpoint->host : STR_EMPTY;
+    out->port = f.endpoint ? f.endpoint->port : -1;
+}
+
+static void answer_several(struct request *rq)
+{
+    const struct find_coordinator_request *in = rq->in;
+    struct find_coordinator_response *out = rq->out;
+    out->coordinators =
+        arena_array(&rq->arena, struct find_coordinator_response_coordinator, (size_t)in->coordinator_keys_count);
+    out->coordinators_count = in->coordinator_keys_count;
+    for (int32_t i = 0; i < in->coordinator_keys_count; i++) {
+        struct find_coordinator_response_coordinator *c = &out->coordinators[i];
+        const struct found f = find(rq, in->key_type, in->coordinator_keys[i]);
+        *c = find_coordinator_response_coordinator_default;
+        c->key = in->coordinator_keys[i];
+        c->error_code = (int16_t)f.kerr;
+        if (f.kerr) c->error_message = str_of(f.message);
+        c->node_id = f.node;
+        c->host = f.endpoint ? f.endpoint->host : STR_EMPTY;
+        c->port = f.endpoint ? f.endpoint->port : -1;
+    }
+}
+
+static void on_created(struct auto_create *ac)
+{
+    CONTAINER_OF(ac, struct find_op, create)->created = true;
+    request_wake(ac->rq);
+}
+
+/* Whether clients may make topics by asking for them has no say here (Kafka). */
+static bool must_create(struct request *rq)
+{
+    const struct find_coordinator_request *in = rq->in;
+    bool asked = rq->version < SEVERAL_SINCE || in->coordinator_keys_count > 0;
+    return asked && in->key_type == KEY_GROUP && !metadata_topic(rq->broker->metadata, offsets_topic);
+}
+
+enum step find_coordinator_handle(struct request *rq)
+{
+    struct find_op *op = REQUEST_OP(rq, struct find_op);
+    switch (op->stage) {
+    case FIND_CHECK:
+        op->stage = FIND_CREATE;
+        if (must_create(rq)) {
+            op->create = (struct auto_create){.names = &offsets_topic, .count = 1, .done = on_created, .rq = rq};
+            auto_create_topics(&op->create);
+            return WAIT;
+        }
+        FALLTHROUGH;
+    case FIND_CREATE: /* woken by the controller's verdict; it uses our memory, so a cancelled one waits too */
+        if (op->create.count > 0 && !op->created) return WAIT;
+    }
+    if (rq->version < SEVERAL_SINCE)
+        answer_one(rq);
+    else
+        answer_several(rq);
+    return DONE;
+}
