@@ -30,7 +30,6 @@ BROKER_CONFIG = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "offsets.topic.num.partitions": "4",
-    "offsets.retention.check.interval.ms": "500",  # which removes groups that have neither members nor offsets
     "auto.create.topics.enable": "false",
 }
 # What the broker may have grown by after each test: a sanitizer keeps freed memory for a while, 256 MiB of it.
@@ -467,6 +466,7 @@ class TestMany:
             assert {row.ErrorCode for row in answer.Results} == {Kerr.NONE} and len(answer.Results) == GROUPS
             assert not {row.GroupId for row in c.call("ListGroups").Groups} & set(names)
 
+    @pytest.mark.peer_differs("groups stay until the next look for expired offsets, which is in ten minutes")
     def test_groups_of_ids_that_nobody_comes_back_with(self, broker, conn, group):
         """A group a join, and none of them stays."""
         with broker.connect(timeout=120) as c:
@@ -495,6 +495,7 @@ class TestMany:
         assert a.heartbeat() == Kerr.NONE
         assert fetch(conn, group) == {}
 
+    @pytest.mark.barnabas_only  # Kafka sets the memory aside that a size announces, and has no more than 640 MB here
     def test_connections_that_stay_without_a_word(self, broker, group):
         """Each has begun a request and ends it much later, if at all."""
         conns = []
