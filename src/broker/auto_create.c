@@ -87,6 +87,7 @@ void auto_create_topics(struct auto_create *ac)
     ac->kerr = arena_array(&rq->arena, enum kerr, (size_t)ac->count);
     struct controller_new_topic *topics = arena_array(&rq->arena, struct controller_new_topic, (size_t)ac->count);
     for (int32_t i = 0; i < ac->count; i++) auto_create_describe(&rq->arena, cfg, ac->names[i], &topics[i]);
-    controller_create_topics(rq->broker->controller, topics, (size_t)ac->count, false, WAIT_MS_MAX,
+    controller_create_topics(rq->broker->controller, topics, (size_t)ac->count, false,
+                             ac->wait_ms ? ac->wait_ms : WAIT_MS_MAX,
                              (struct controller_to){.loop = rq->loop, .done = on_created, .arg = ac});
 }

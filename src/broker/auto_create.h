@@ -13,6 +13,7 @@
 struct auto_create {
     const struct str *names; /* valid names, each once */
     int32_t count;
+    int32_t wait_ms; /* what is given to their leaders to be known; 0: a short while */
     void (*done)(struct auto_create *ac); /* once, on the request's loop */
     struct request *rq;
 
@@ -29,7 +30,7 @@ struct controller_new_topic;
 void auto_create_describe(struct arena *a, const struct config *cfg, struct str name, struct controller_new_topic *t);
 
 /* Has the controller make the topics with the broker's defaults for partitions and replicas, the internal ones with
- * theirs.  A short while is given to their leaders to be known when `done` is called.  On the request's loop. */
+ * theirs.  On the request's loop. */
 void auto_create_topics(struct auto_create *ac);
 
 #endif

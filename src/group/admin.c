@@ -162,8 +162,8 @@ static bool delete_some(struct group *grp, struct group_call *call)
     return group_removal_send(&rm, call);
 }
 
-/* Comes by again after each batch: call->pending counts them.  Who joins meanwhile has the group to itself, and the rest
- * of it stays. */
+/* Comes by again after each batch: call->pending counts them.  Who joins meanwhile has the group to itself, and the
+ * rest of it stays. */
 void group_delete(struct group_shard *sh, struct group_call *call)
 {
     const struct str *id = call->in;

@@ -10,9 +10,9 @@ enum { SWEEP_STEPS_MAX = 4096 }; /* groups and positions looked at in a turn: a 
 
 /* What counts for all offsets of a group, GroupMetadata.removeExpiredOffsets() of Kafka 3.9. */
 struct rule {
-    bool none;           /* expires */
-    bool since_empty;    /* retention counts from then, not from the commit */
-    int64_t empty_at_ms; /*   when that was */
+    bool none;                            /* expires */
+    bool since_empty;                     /* retention counts from then, not from the commit */
+    int64_t empty_at_ms;                  /*   when that was */
     struct group_subscription subscribed; /* these topics' do not expire */
 };
 

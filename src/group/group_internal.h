@@ -153,6 +153,7 @@ struct group_shard {
     struct list answered; /* given to the host at the end of the entry point */
     bool answering;       /* an entry point below us is at that */
 
+    struct buf_pool *bufs; /* for the records of writes */
     /* What the last record of an offset counted as: a record's place in the log while replaying, afterwards one more
      * for every record that is safe.  Only their order means something. */
     int64_t record_offset;

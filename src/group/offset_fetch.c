@@ -9,8 +9,8 @@ typedef struct offset_fetch_response_offset_fetch_response_group out_group;
 typedef struct offset_fetch_response_offset_fetch_response_topics out_topic;
 typedef struct offset_fetch_response_offset_fetch_response_partitions out_part;
 
-/* As in Kafka 3.9 a plain commit that is being written counts as unstable, too: who takes a partition over in the middle
- * of its last owner's commit had better wait for it. */
+/* As in Kafka 3.9 a plain commit that is being written counts as unstable, too: who takes a partition over in the
+ * middle of its last owner's commit had better wait for it. */
 static bool is_unstable(const struct group_position *pos)
 {
     return pos->writing > 0 || pos->in_transactions > 0;
@@ -59,8 +59,8 @@ static void fetch_topic(const struct group_call *call, const struct group_topic 
     for (const struct group_position *pos = t->positions; pos; pos = pos->hh.next)
         if (pos->committed) parts[count++] = tell(call, pos->partition, pos);
     if (count == 0) return;
-    *to = (out_topic){.name = arena_str(call->arena, group_topic_name(t)), .partitions = parts,
-                      .partitions_count = count};
+    *to = (out_topic){
+        .name = arena_str(call->arena, group_topic_name(t)), .partitions = parts, .partitions_count = count};
     out->topics_count++;
 }
 

@@ -15,7 +15,7 @@ struct group_write *group_write_new(struct group *grp,
                                     void (*done)(struct group_shard *sh, struct group_write *w, enum kerr kerr))
 {
     struct group_write *w = mem_zalloc(1, sizeof *w);
-    writer_init(&w->encoded, NULL);
+    writer_init(&w->encoded, grp->shard->bufs);
     arena_init(&w->arena, SIZE_MAX);
     list_init(&w->calls);
     w->group = grp;
@@ -162,7 +162,7 @@ void group_write_metadata(struct group_write *w, const struct group *grp,
     value.members = arena_array(&w->arena, struct group_metadata_value_member_metadata, count);
     struct group_member *m, *next;
     HASH_ITER(by_id, grp->members, m, next)
-        value.members[value.members_count++] = member_value(m, assignment_of(m, arg));
+    value.members[value.members_count++] = member_value(m, assignment_of(m, arg));
     add_group(w, grp, (struct message){&group_metadata_value_schema, &value, METADATA_VERSION});
 }
 

@@ -38,8 +38,9 @@ static enum err skip(const struct group_shard *sh, const struct record *rec, enu
                      int16_t version)
 {
     if (e == ERR_UNSUPPORTED) {
-        LOG_LIMITED(LOG_LEVEL_WARN, "group_record_skipped", "partition=%d offset=%lld kind=%s reason=version version=%d",
-                    sh->partition, (long long)rec->at->offset, what, version);
+        LOG_LIMITED(LOG_LEVEL_WARN, "group_record_skipped",
+                    "partition=%d offset=%lld kind=%s reason=version version=%d", sh->partition,
+                    (long long)rec->at->offset, what, version);
         return OK;
     }
     LOG_LIMITED(LOG_LEVEL_WARN, "group_record_skipped", "partition=%d offset=%lld kind=%s reason=\"%s\"", sh->partition,
@@ -191,8 +192,7 @@ void group_replay_end(struct group_shard *sh)
 
 /* ---------------------------------------------------------------- entry points */
 
-enum err group_shard_replay(struct group_shard *sh, const struct group_replay *at, struct bytes key,
-                            struct bytes value)
+enum err group_shard_replay(struct group_shard *sh, const struct group_replay *at, struct bytes key, struct bytes value)
 {
     sh->record_offset = MAX(sh->record_offset, at->offset);
     struct record rec = {.at = at, .key = reader_of(key.data, key.size), .value = value};

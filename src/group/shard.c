@@ -5,6 +5,8 @@
  * such a call has changed under it. */
 #include "group/group_internal.h"
 
+enum { IDLE_BYTES_MAX = 64 * 1024 }; /* of buffers for records */
+
 struct group_shard *group_shard_new(int32_t partition, const struct group_shard_env *env,
                                     const struct group_options *opt)
 {
@@ -12,6 +14,7 @@ struct group_shard *group_shard_new(int32_t partition, const struct group_shard_
     sh->partition = partition;
     sh->env = *env;
     sh->opt = *opt;
+    sh->bufs = buf_pool_new(IDLE_BYTES_MAX);
     list_init(&sh->calls);
     list_init(&sh->answered);
     return sh;
@@ -29,6 +32,7 @@ void group_shard_free(struct group_shard *sh)
     }
     group_replay_end(sh);
     timer_heap_fini(&sh->timers);
+    buf_pool_free(sh->bufs);
     mem_free(sh);
 }
 

@@ -42,7 +42,7 @@ void group_subscription_read(struct group_subscription *out, const struct group 
     if (!group_is_consumer(grp) || !grp->protocol) return;
     struct group_member *m, *next;
     HASH_ITER(by_id, grp->members, m, next)
-        if (!read_member(out, m)) return;
+    if (!read_member(out, m)) return;
     out->known = true;
 }
 

@@ -10,6 +10,9 @@
 
 enum key_type { KEY_GROUP = 0, KEY_TRANSACTION = 1, KEY_SHARE = 2 };
 enum { SEVERAL_SINCE = 4 };
+/* For the offsets topic's fifty logs to be made: told too early, clients find nobody there, and some come back only
+ * after seconds. */
+enum { CREATE_WAIT_MS = 2000 };
 
 static const struct str offsets_topic = {OFFSETS_TOPIC, sizeof OFFSETS_TOPIC - 1};
 
@@ -31,12 +34,21 @@ static struct found nothing(enum kerr kerr, const char *message)
     return (struct found){.kerr = kerr, .message = message, .node = -1};
 }
 
+static bool is_led_here(struct broker *br, int32_t index)
+{
+    const struct partition *p = topic_partition(replicas_find(br->replicas, offsets_topic), index);
+    return p && partition_check_leader(p, -1) == KERR_NONE;
+}
+
 static struct found find_group(struct request *rq, struct str group)
 {
     struct broker *br = rq->broker;
     const struct topic_view *t = metadata_topic(br->metadata, offsets_topic);
     int32_t index = group_partition_of(group, groups_partition_count(br->groups));
     const struct node_endpoint *at = NULL;
+    bool ours = topic_has_partition(t, index) && t->partitions[index].leader == br->id;
+    if (ours && !is_led_here(br, index)) /* its log is being made or opened */
+        t = NULL;
     if (topic_has_partition(t, index))
         at = api_endpoint(metadata_cluster(br->metadata), t->partitions[index].leader, api_listener(rq));
     if (!at) return nothing(KERR_COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.");
@@ -109,7 +121,7 @@ enum step find_coordinator_handle(struct request *rq)
     case FIND_CHECK:
         op->stage = FIND_CREATE;
         if (must_create(rq)) {
-            op->create = (struct auto_create){.names = &offsets_topic, .count = 1, .done = on_created, .rq = rq};
+            op->create = (struct auto_create){.names = &offsets_topic, .count = 1, .wait_ms = CREATE_WAIT_MS, .done = on_created, .rq = rq};
             auto_create_topics(&op->create);
             return WAIT;
         }
