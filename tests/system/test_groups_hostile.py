@@ -263,7 +263,7 @@ class TestLies:
 class TestNames:
     @pytest.mark.parametrize(
         "name",
-        ["/", "a/b", "..", "../../etc", "%", "a\nb", "\0", "\0" * 100, " ", "ünïcode-群组-🙂", "x" * 32767, "consumers/g/offsets"],
+        ["/", "a/b", "..", "../../etc", "%", "a\nb", " ", "ünïcode-群组-🙂", "x" * 32767, "consumers/g/offsets"],
         ids=ascii_id,
     )
     def test_any_text_names_a_group(self, broker, conn, steady, name):
@@ -279,6 +279,16 @@ class TestNames:
         assert conn.call("DeleteGroups", GroupsNames=[name]).Results[0].ErrorCode == Kerr.NONE
         assert committed(conn, name) == {}
 
+    @pytest.mark.peer_differs("any text names a group there")
+    @pytest.mark.parametrize("name", ["\0", "\0" * 100, "a\0b"], ids=ascii_id)
+    def test_a_zero_names_none(self, broker, conn, steady, name):
+        with Member(broker, name) as a:
+            assert a.join_once().ErrorCode == Kerr.INVALID_GROUP_ID
+            assert a.heartbeat() == Kerr.INVALID_GROUP_ID
+        assert commit(conn, name, {("t", 0): 5}) == {("t", 0): Kerr.INVALID_GROUP_ID}
+        with Member(broker, "zeros", instance=name) as a:
+            assert a.join_once().ErrorCode == Kerr.INVALID_REQUEST
+
     @pytest.mark.parametrize("name", ["/", "a/b", "../x", "..", ".", "", "\0", "a//b", "/a", "a/"], ids=ascii_id)
     def test_names_in_the_coordination_store_stay_under_consumers(self, conn, kind, steady, name):
         """Version 0 makes a path of them: one that cannot be is an error, and none leads elsewhere."""
@@ -293,13 +303,27 @@ class TestNames:
             assert told == Kerr.UNKNOWN_SERVER_ERROR, Kerr(told)
             assert row.CommittedOffset == -1 and row.ErrorCode != Kerr.NONE
 
-    def test_names_that_are_no_text(self, broker, group):
-        """An answer or the end of the connection; nothing of it may hurt others."""
+    def test_names_that_are_no_text_are_told_to_nobody(self, broker, conn, group):
+        """Kafka has replacement characters in their place, ours an error: either way others can read what they get."""
+        a = Member(broker, group)
+        settle(a)
         for data in (b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80\x80"):
-            with broker.connect() as c, contextlib.suppress(Closed):
-                payload, _ = c.request_bytes("JoinGroup", 2, join_fields("@" * len(data)))
-                c.send_frame(payload.replace(b"@" * len(data), data))
-                c.receive_frame()
+            text = "@" * len(data)
+            for fields in (
+                join_fields(text),
+                join_fields(group, ProtocolType=text),
+                join_fields(group, Protocols=[{"Name": "range", "Metadata": b""}, {"Name": text, "Metadata": b""}]),
+                join_fields(group, GroupInstanceId=text),
+                join_fields(group, a.id, Reason=text),
+            ):
+                with broker.connect() as c:
+                    payload, _ = c.request_bytes("JoinGroup", 9 if "Reason" in fields else 5, fields)
+                    c.send_frame(payload.replace(b"@" * len(data), data))
+                    with contextlib.suppress(Closed):
+                        c.receive_frame()
+        for row in conn.call("ListGroups").Groups:
+            describe(conn, row.GroupId, IncludeRebalances=True)
+        a.close()
 
     def test_a_name_longer_than_the_protocol_has(self, broker, group):
         with broker.connect() as c, contextlib.suppress(Closed):
