@@ -4,16 +4,16 @@
 One broker runs at a time.  Producers write at a fixed rate; meanwhile consumers read, at another, a topic whose pages
 are dropped from the page cache all the time.  The ratio says how well a broker keeps its writers from waiting for the disk.
 """
-import argparse
 import json
 import os
 import pathlib
-import statistics
 import sys
 import threading
 import time
 
-from brokers import BUILD, HERE, Barnabas, Failed, Kafka, compiled, log
+import alone
+from alone import median_of
+from brokers import Barnabas, Failed, Kafka, log
 
 OLD_MB = 2000
 RATE_MB_S = 20
@@ -103,10 +103,6 @@ def measure(broker, rounds, seconds):
         broker.clean()
 
 
-def median_of(rows, key):
-    return statistics.median(row[key] for row in rows)
-
-
 def report(results):
     lines = [
         f"# Cold reads beside {RATE_MB_S} MB/s of produce, {time.strftime('%Y-%m-%d')}",
@@ -125,28 +121,15 @@ def report(results):
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default=str(HERE.parent / "build/release/barnabas"))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=6)
-    parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
-    parser.add_argument("--keep", action="store_true", help="write the report to bench/results/")
-    args = parser.parse_args()
-    compiled("kbench")
-    data = BUILD / "data"
-    data.mkdir(parents=True, exist_ok=True)
+def measured(args, data):
     brokers = [Barnabas(OURS, data, args.binary, [])] + ([] if args.no_kafka else [Kafka(THEIRS, data)])
-    try:
-        results = {broker.name: measure(broker, args.rounds, args.seconds) for broker in brokers}
-    except Failed as failed:
-        log(failed)
-        return 1
-    text = report(results)
-    print(text)
-    if args.keep:
-        (HERE / "results" / f"{time.strftime('%Y-%m-%d')}-cold-reads.md").write_text(text)
-    return 0
+    return report({broker.name: measure(broker, args.rounds, args.seconds) for broker in brokers})
+
+
+def main():
+    parser = alone.arguments(__doc__)
+    parser.add_argument("--seconds", type=float, default=6)
+    return alone.run("cold-reads", parser.parse_args(), measured)
 
 
 if __name__ == "__main__":

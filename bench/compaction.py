@@ -5,7 +5,6 @@ A broker first compacts a small topic, so that a JVM has compiled what it needs.
 is measured (min.cleanable.dirty.ratio), until cleaner-offset-checkpoint says that it has: CPU and wall seconds from one
 to the other, and the most memory in between.  The segments are in the page cache.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -17,7 +16,9 @@ import subprocess
 import sys
 import time
 
-from brokers import BUILD, HERE, Barnabas, Failed, Kafka, compiled, kbench, log, options
+import alone
+from alone import Kafka39, median_of
+from brokers import BUILD, Barnabas, Failed, compiled, kbench, log, options
 from lifecycle import cpu_s, settle
 
 OURS, THEIRS = "barnabas", "kafka 3.9.1"
@@ -38,9 +39,7 @@ WARM_ROW = (2, 100_000, 200, 50, "none")
 CLEANER = "log.cleaner.backoff.ms=50"  # it shall see soon that it may begin
 
 
-class Kafka39(Kafka):
-    script = HERE / "peers" / "kafka39.sh"
-
+class EagerKafka39(Kafka39):
     def prepare(self):
         super().prepare()
         with open(self.dir / "server.properties", "a") as properties:
@@ -181,10 +180,6 @@ def measure(broker, row, spec):
 # ---- The report
 
 
-def median_of(rows, key):
-    return statistics.median(row[key] for row in rows)
-
-
 def report(results, names):
     lines = [
         f"# Compaction, {time.strftime('%Y-%m-%d')}",
@@ -209,34 +204,22 @@ def report(results, names):
     return "\n".join([*lines, ""])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default=str(HERE.parent / "build/release/barnabas"))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=list(ROWS), help="one kind of data")
-    parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
-    parser.add_argument("--keep", action="store_true", help="write the report to bench/results/")
-    args = parser.parse_args()
-    compiled("kbench")
-    data = BUILD / "data"
-    data.mkdir(parents=True, exist_ok=True)
+def measured(args, data):
     ours = Barnabas(OURS, data, args.binary, [CLEANER])
-    brokers = [ours] + ([] if args.no_kafka else [Kafka39(THEIRS, data)])
+    brokers = [ours] + ([] if args.no_kafka else [EagerKafka39(THEIRS, data)])
     rows = {row: spec for row, spec in ROWS.items() if args.only in (None, row)}
-    try:
-        results = {row: {broker.name: [] for broker in brokers} for row in rows}
-        for _ in range(args.rounds):
-            for row, spec in rows.items():
-                for broker in brokers:
-                    results[row][broker.name].append(measure(broker, row, spec))
-    except Failed as failed:
-        log(failed)
-        return 1
-    text_of = report(results, [broker.name for broker in brokers])
-    print(text_of)
-    if args.keep:
-        (HERE / "results" / f"{time.strftime('%Y-%m-%d')}-compaction.md").write_text(text_of)
-    return 0
+    results = {row: {broker.name: [] for broker in brokers} for row in rows}
+    for _ in range(args.rounds):
+        for row, spec in rows.items():
+            for broker in brokers:
+                results[row][broker.name].append(measure(broker, row, spec))
+    return report(results, [broker.name for broker in brokers])
+
+
+def main():
+    parser = alone.arguments(__doc__)
+    parser.add_argument("--only", choices=list(ROWS), help="one kind of data")
+    return alone.run("compaction", parser.parse_args(), measured)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@
 One broker runs at a time; a mode is a topic's configuration.  Producers with pipelined requests of one batch each, acks=1.
 Kafka's rows are of 3.9.1, with its only way to promise this: flush.messages=1.
 """
-import argparse
 import json
 import math
 import statistics
 import sys
 import time
 
-from brokers import BUILD, HERE, Barnabas, Failed, Kafka, compiled, log
+import alone
+from alone import Kafka39, median_of
+from brokers import Barnabas, Failed, log
 
 CONNECTIONS, INFLIGHT = 64, 5
 GOAL = 10
@@ -20,10 +21,6 @@ NONE, EACH, GROUP = "none", "flush.messages=1", "flush.mode=group"
 MODES = {OURS: [NONE, EACH, GROUP], THEIRS: [NONE, EACH]}
 BATCHES = {"1 KiB": 1100, "16 KiB": 16384}
 PARTITIONS = [1, 16, 64]
-
-
-class Kafka39(Kafka):
-    script = HERE / "peers" / "kafka39.sh"
 
 
 def run_row(broker, mode, partitions, batch, seconds):
@@ -77,10 +74,6 @@ def measure(brokers, rounds, seconds):
     return rows
 
 
-def median_of(rows, key):
-    return statistics.median(row[key] for row in rows)
-
-
 def goal_line(rows):
     ratios = {}
     for batch, partitions, name, mode in rows:
@@ -126,28 +119,15 @@ def report(rows):
     return "\n".join([*lines, "", goal_line(rows), ""])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default=str(HERE.parent / "build/release/barnabas"))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
-    parser.add_argument("--keep", action="store_true", help="write the report to bench/results/")
-    args = parser.parse_args()
-    compiled("kbench")
-    data = BUILD / "data"
-    data.mkdir(parents=True, exist_ok=True)
+def measured(args, data):
     brokers = [Barnabas(OURS, data, args.binary, [])] + ([] if args.no_kafka else [Kafka39(THEIRS, data)])
-    try:
-        rows = measure(brokers, args.rounds, args.seconds)
-    except Failed as failed:
-        log(failed)
-        return 1
-    text = report(rows)
-    print(text)
-    if args.keep:
-        (HERE / "results" / f"{time.strftime('%Y-%m-%d')}-flush.md").write_text(text)
-    return 0
+    return report(measure(brokers, args.rounds, args.seconds))
+
+
+def main():
+    parser = alone.arguments(__doc__)
+    parser.add_argument("--seconds", type=float, default=4)
+    return alone.run("flush", parser.parse_args(), measured)
 
 
 if __name__ == "__main__":

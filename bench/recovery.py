@@ -6,7 +6,6 @@ leader of every partition answers ListOffsets.  Of opening, what the same broker
 beside it and taken off: a JVM and a ZooKeeper start slowly, and that is not what is compared.  Recovery is compared by
 what each broker says that it took: "Loaded 8 logs in ... ms" and "recovered ... ms=...".  The page cache is warm.
 """
-import argparse
 import pathlib
 import re
 import shutil
@@ -16,7 +15,9 @@ import struct
 import sys
 import time
 
-from brokers import BUILD, HERE, Barnabas, Failed, Kafka, compiled, log
+import alone
+from alone import Kafka39
+from brokers import BUILD, Barnabas, Failed, log
 
 OURS, THEIRS = "barnabas", "kafka 3.9.1"
 TOPIC = "measured"
@@ -24,10 +25,6 @@ BIG_PARTITIONS, MANY_PARTITIONS = 8, 2000
 GOALS = {"recovery": 5, "opening": 10}
 WAIT_S = 600
 CHECKPOINTS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
-
-
-class Kafka39(Kafka):
-    script = HERE / "peers" / "kafka39.sh"
 
 
 # ---- Is every partition served?
@@ -128,7 +125,7 @@ def start_on(broker, kept, partitions):
     """Starts the broker on a copy; milliseconds until every partition is served, and of recovery."""
     broker.prepare()
     for part in ("logs", "zookeeper"):
-        if part == "logs" or isinstance(broker, Kafka):
+        if part == "logs" or isinstance(broker, Kafka39):
             shutil.copytree(kept / part, broker.dir / part, dirs_exist_ok=True)
     output = broker.dir.with_suffix(".log")
     said_before = len(output.read_text(errors="replace")) if output.exists() else 0
@@ -193,17 +190,7 @@ def report(rows, size):
     return "\n".join([*lines, ""])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default=str(HERE.parent / "build/release/barnabas"))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gb", type=float, default=4)
-    parser.add_argument("--no-kafka", action="store_true", help="measure Barnabas alone, on directories kept from before")
-    parser.add_argument("--keep", action="store_true", help="write the report to bench/results/")
-    args = parser.parse_args()
-    compiled("kbench")
-    data = BUILD / "data"
-    data.mkdir(parents=True, exist_ok=True)
+def measured(args, data):
     ours, theirs = Barnabas(OURS, data, args.binary, []), Kafka39(THEIRS, data)
     kept = {kind: BUILD / f"kept-{kind}" for kind in GOALS}
     try:
@@ -212,18 +199,16 @@ def main():
                 make(theirs, kind, args.gb if kind == "recovery" else 0, keep)
         theirs.clean()
         size = sum(file.stat().st_size for file in kept["recovery"].glob("logs/*/*.log"))
-        rows = measure([ours] if args.no_kafka else [ours, theirs], kept, args.rounds)
-    except Failed as failed:
-        log(failed)
-        return 1
+        return report(measure([ours] if args.no_kafka else [ours, theirs], kept, args.rounds), size)
     finally:
         theirs.clean()
         ours.clean()
-    text = report(rows, size)
-    print(text)
-    if args.keep:
-        (HERE / "results" / f"{time.strftime('%Y-%m-%d')}-recovery.md").write_text(text)
-    return 0
+
+
+def main():
+    parser = alone.arguments(__doc__, no_kafka="measure Barnabas alone, on directories kept from before")
+    parser.add_argument("--gb", type=float, default=4)
+    return alone.run("recovery", parser.parse_args(), measured)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@
 struct auto_create {
     const struct str *names; /* valid names, each once */
     int32_t count;
-    int32_t wait_ms; /* what is given to their leaders to be known; 0: a short while */
+    int32_t wait_ms;                      /* what is given to their leaders to be known; 0: a short while */
     void (*done)(struct auto_create *ac); /* once, on the request's loop */
     struct request *rq;
 

@@ -138,13 +138,15 @@ static enum err check_sockets(const struct config *cfg, struct fault *f)
 
 static enum err check_offsets(const struct config *cfg, struct fault *f)
 {
-    int64_t acks = config_i64(cfg, CFG_OFFSETS_COMMIT_REQUIRED_ACKS), codec = config_i64(cfg, CFG_OFFSETS_TOPIC_COMPRESSION_CODEC);
+    int64_t acks = config_i64(cfg, CFG_OFFSETS_COMMIT_REQUIRED_ACKS),
+            codec = config_i64(cfg, CFG_OFFSETS_TOPIC_COMPRESSION_CODEC);
     if (acks < -1 || acks > 1) /* Kafka would start, and refuse each commit */
         return config_fault(cfg, f, ERR_INVALID, "offsets.commit.required.acks",
                             "offsets.commit.required.acks must be -1 (all in-sync replicas), 1 or 0");
     if (codec < CODEC_NONE || codec >= CODEC_COUNT)
-        return config_fault(cfg, f, ERR_INVALID, "offsets.topic.compression.codec",
-                            "offsets.topic.compression.codec must be 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)");
+        return config_fault(
+            cfg, f, ERR_INVALID, "offsets.topic.compression.codec",
+            "offsets.topic.compression.codec must be 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)");
     return OK;
 }
 

@@ -20,7 +20,8 @@ enum {
     READ_SIZE = 64 << 10, /* a fresh buffer */
     GROWTH = 4,           /* see in_room_wanted() */
     FRAME_PREFIX = 4,
-    SEND_IOV_MAX = 64
+    SEND_IOV_MAX = 64,
+    SEND_FILE_TURN_MAX = 256 << 10
 };
 
 static void conn_flush(struct conn *c);
@@ -338,7 +339,8 @@ static void conn_collect(struct conn *c, struct iov_run *run)
     }
 }
 
-static enum err run_send(struct conn *c, const struct iov_run *run, size_t *sent)
+/* Sends the memory and at most `file_max` bytes of the file. */
+static enum err run_send(struct conn *c, const struct iov_run *run, size_t file_max, size_t *sent)
 {
     *sent = 0;
     if (run->count) {
@@ -348,15 +350,19 @@ static enum err run_send(struct conn *c, const struct iov_run *run, size_t *sent
     if (run->file) {
         const struct splice *s = run->file;
         size_t more = 0;
-        enum err e = sock_send_file(c->sock, s->fd, s->pos + (int64_t)run->file_skip, s->size - run->file_skip, &more);
+        size_t size = MIN(s->size - run->file_skip, file_max);
+        enum err e = sock_send_file(c->sock, s->fd, s->pos + (int64_t)run->file_skip, size, &more);
         *sent += more;
         return e;
     }
     return OK;
 }
 
+/* A consumer that is far behind may be sent megabytes at once: after SEND_FILE_TURN_MAX the loop's other connections
+ * have their turn, and this one goes on at the end of it. */
 static void conn_flush(struct conn *c)
 {
+    size_t file_left = SEND_FILE_TURN_MAX;
     while (!c->failed && c->request_count > 0) {
         conn_account_sent(c, 0); /* replies without bytes */
         if (c->failed) return;   /* one of them closed the connection */
@@ -367,8 +373,13 @@ static void conn_flush(struct conn *c)
         run.more = false;
         conn_collect(c, &run);
         if (!run.count && !run.file) return;
+        if (run.file && !file_left) {
+            loop_idle_once(c->set->loop, &c->resume);
+            return;
+        }
         size_t sent;
-        enum err e = run_send(c, &run, &sent);
+        enum err e = run_send(c, &run, file_left, &sent);
+        if (run.file) file_left -= MIN(file_left, sent);
         if (sent) {
             conn_touch(c);
             conn_account_sent(c, sent);

@@ -1,4 +1,6 @@
 /* groups.c: which shards there are, from a role that the controller gives to the end of it, and the time they have. */
+#include "broker/groups.h"
+
 #include "base/mem.h"
 #include "broker/groups_internal.h"
 
@@ -113,7 +115,9 @@ static void close_shard(struct hosted *h)
     size_t count = group_shard_count(h->shard);
     if (count)
         LOG_INFO("coordinator_closed", "partition=%d epoch=%d groups=%zu reason=\"%s\"", h->index, h->epoch, count,
-                 h->at->stopping ? "the broker stops" : h->serves ? "it is led anew" : "not led here any more");
+                 h->at->stopping ? "the broker stops"
+                 : h->serves     ? "it is led anew"
+                                 : "not led here any more");
     group_shard_close(h->shard, KERR_NOT_COORDINATOR);
     hosted_tell_written(h);
 }

@@ -5,7 +5,8 @@
  * time, and closes it when the leadership goes.  Requests reach a shard with a `struct groups_asking` in their memory,
  * which is all of the way that they need: to the shard's loop and back.
  *
- * Thread: the home loop tells what changes; requests ask on their own loops; each shard is touched by its loop alone. */
+ * Thread: the home loop tells what changes; requests ask on their own loops; each shard is touched by its loop alone.
+ */
 #ifndef BROKER_GROUPS_H
 #define BROKER_GROUPS_H
 
@@ -70,8 +71,8 @@ void groups_asking_begin(struct groups_asking *as, struct request *rq, size_t ca
 struct groups_ask *groups_ask(struct groups_asking *as, enum group_api api, struct str group_id, const void *in,
                               void *out);
 void groups_ask_send(struct groups_ask *a);
-/* WAIT until every answer is there, then DONE.  A cancelled request's joins and syncs are taken back from the shards and
- * refused with NOT_COORDINATOR, since they wait for others; the rest only waits for the disk. */
+/* WAIT until every answer is there, then DONE.  A cancelled request's joins and syncs are taken back from the shards
+ * and refused with NOT_COORDINATOR, since they wait for others; the rest only waits for the disk. */
 enum step groups_asking_wait(struct groups_asking *as);
 /* For the API that is a single call: asks at the first entry, waits at the others.  `uncounted`: it may take long. */
 enum step groups_ask_one(struct request *rq, enum group_api api, struct str group_id, bool uncounted);

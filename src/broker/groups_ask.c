@@ -154,9 +154,8 @@ struct groups_ask *groups_ask(struct groups_asking *as, enum group_api api, stru
         arena_init(&a->arena, ANSWER_BYTES_MAX);
         a->call.arena = &a->arena;
     }
-    a->partition = group_id_is_valid(group_id, api)
-                       ? group_partition_of(group_id, groups_partition_count(as->groups))
-                       : -1;
+    a->partition =
+        group_id_is_valid(group_id, api) ? group_partition_of(group_id, groups_partition_count(as->groups)) : -1;
     return a;
 }
 
@@ -228,7 +227,7 @@ enum step groups_ask_one(struct request *rq, enum group_api api, struct str grou
 struct groups_list_part {
     struct groups_listing *of;
     struct group_loop *at;
-    struct groups_asking asking; /* of no request: it only counts */
+    struct groups_asking asking;          /* of no request: it only counts */
     struct list_groups_response *answers; /* one a shard */
     struct arena arena;
     bool loading;
@@ -257,11 +256,8 @@ static void list_shard(struct groups_list_part *part, struct hosted *h)
     struct groups_ask *a = &as->asks[as->count++];
     a->of = as;
     a->answered = list_answered;
-    a->call = (struct group_call){.api = GROUP_LIST,
-                                  .version = part->of->rq->version,
-                                  .in = part->of->rq->in,
-                                  .out = out,
-                                  .arena = &part->arena};
+    a->call = (struct group_call){
+        .api = GROUP_LIST, .version = part->of->rq->version, .in = part->of->rq->in, .out = out, .arena = &part->arena};
     as->out++;
     hand_to_shard(a, h);
 }

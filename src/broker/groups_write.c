@@ -1,10 +1,10 @@
 /* groups_write.c: what the shards emit, into the log and back as outcomes.
  *
- * All that is emitted in one turn of the loop goes into as few batches as possible, at the turn's end: a hundred members
- * that heartbeat and commit together cost one write.  A batch is settled when the log has it and offsets.commit.required
- * .acks is met, or when it never will be; outcomes are told in the order of the writes, so what is settled waits for
- * what stands before it.  Only the batch at the front waits for the high watermark or a flush: those behind it can only
- * come later. */
+ * All that is emitted in one turn of the loop goes into as few batches as possible, at the turn's end: a hundred
+ * members that heartbeat and commit together cost one write.  A batch is settled when the log has it and
+ * offsets.commit.required .acks is met, or when it never will be; outcomes are told in the order of the writes, so what
+ * is settled waits for what stands before it.  Only the batch at the front waits for the high watermark or a flush:
+ * those behind it can only come later. */
 #include "base/mem.h"
 #include "broker/groups_internal.h"
 #include "wire/batch.h"
@@ -22,7 +22,7 @@ struct group_batch {
     struct hosted *h;
     struct append append;
     struct buf *buf;
-    struct list writes; /* struct group_write */
+    struct list writes;         /* struct group_write */
     struct partition *p, *left; /* references; `left`: it has moved from there while this was being appended */
     uint32_t flushes_failed;    /* of the partition, when the append began */
     int64_t due_us;
@@ -42,7 +42,8 @@ static size_t bytes_at_most(const struct group_write *w)
 
 static void add_records(struct batch_builder *bb, const struct group_write *w, int64_t now_ms)
 {
-    for (size_t i = 0; i < w->count; i++) batch_builder_add(bb, now_ms, w->records[i].key, w->records[i].value, NULL, 0);
+    for (size_t i = 0; i < w->count; i++)
+        batch_builder_add(bb, now_ms, w->records[i].key, w->records[i].value, NULL, 0);
 }
 
 /* Takes writes from the front as long as they fit; compressed ones might grow by a little. */
@@ -290,7 +291,8 @@ static void batch_free(struct group_batch *b)
 static void tell_batch(struct hosted *h, struct group_batch *b)
 {
     if (b->kerr)
-        LOG_LIMITED(LOG_LEVEL_WARN, "group_write_failed", "partition=%d error=%s", h->index, kerr_name((int16_t)b->kerr));
+        LOG_LIMITED(LOG_LEVEL_WARN, "group_write_failed", "partition=%d error=%s", h->index,
+                    kerr_name((int16_t)b->kerr));
     struct list_node *n;
     while ((n = list_pop_front(&b->writes)))
         group_shard_written(h->shard, CONTAINER_OF(n, struct group_write, node), b->kerr);

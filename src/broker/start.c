@@ -122,9 +122,20 @@ static void take_cluster_id(struct start *st, struct str id)
     struct broker *br = &st->run->br;
     snprintf(br->cluster_id, sizeof br->cluster_id, "%.*s", STR_ARG(id));
     struct config *cfg = config_live_ref(br->config);
+    bool given = config_i64(cfg, CFG_BROKER_ID) >= 0;
     br->id = config_broker_id(cfg, replicas_stored_broker_id(br->replicas));
     config_unref(cfg);
     struct fault f = {0};
+    const char *nameless = given ? NULL : replicas_dir_without_id(br->replicas);
+    if (nameless) {
+        /* As any other broker we would lead none of its partitions. */
+        enum err e = fault_set(&f, ERR_INVALID,
+                               "%s/meta.properties does not say which broker it belongs to. Set broker.id to the number "
+                               "that this broker has had.",
+                               nameless);
+        step_failed(st, e, &f);
+        return;
+    }
     enum err e = replicas_identify(br->replicas, br->id, br->cluster_id, &f);
     if (e)
         step_failed(st, e, &f);

@@ -11,6 +11,7 @@
 struct command {
     const char *name, *arguments, *summary, *help;
     int (*run)(int argc, char **argv);
+    void (*print_help)(FILE *out); /* made from a table of options, in place of `help` */
 };
 
 static const struct command commands[] = {
@@ -26,7 +27,7 @@ static const struct command commands[] = {
      "  barnabas broker --override listeners=PLAINTEXT://127.0.0.1:9092 --override log.dirs=data\n"
      "\n"
      "`barnabas config-doc` prints all keys, their defaults and what they do.\n",
-     cli_broker},
+     cli_broker, NULL},
     {"coord", "dump DIR | import --zookeeper HOST:PORT[/CHROOT] DIR...", "show or make the coordination store",
      "  dump DIR                prints every node of the embedded store in log directory DIR: path, version,\n"
      "                          whether it is ephemeral, data.  Reads only; the broker may run meanwhile.\n"
@@ -37,7 +38,7 @@ static const struct command commands[] = {
      "                          all of that broker's log.dirs, and the broker must be stopped.  It becomes the only\n"
      "                          replica of what lies in them; partitions that lie on other brokers alone are named.\n"
      "                          ZooKeeper is only read.\n",
-     cli_coord},
+     cli_coord, NULL},
     {"log", "dump|verify|repair|explain ...", "look into log directories, check and mend them",
      "  dump [--records] [--deep] [--decode WHAT] [--json] FILE|DIR...\n"
      "                          prints what files hold, or all files of a directory: batches, indexes, producer\n"
@@ -70,7 +71,9 @@ static const struct command commands[] = {
      "      --dir DIR           a log directory; by default those of the configuration\n"
      "      --properties FILE   the broker's configuration file\n"
      "      --config KEY=VALUE  a setting of the topic, over what the embedded store says\n",
-     cli_log},
+     cli_log, NULL},
+    {"groups", "list|describe|members|reset-offsets|delete|delete-offsets ...",
+     "consumer groups: lag, members, offsets", NULL, cli_groups, cli_groups_help},
     {"kafka-dump-log", "--files FILE[,FILE]... [OPTION]...", "`log dump` with the flags and lines of Kafka's tool",
      "Prints .log, .index, .timeindex, .txnindex and .snapshot files as kafka-dump-log.sh of Kafka 3.9 does.\n"
      "\n"
@@ -88,10 +91,13 @@ static const struct command commands[] = {
      "  --max-bytes BYTES       reads no more of each .log file\n"
      "  --max-message-size BYTES\n"
      "                          the largest batch that an index may lead to (default 5242880)\n",
-     cli_kafka_dump_log},
+     cli_kafka_dump_log, NULL},
+    {"kafka-consumer-groups", "--bootstrap-server HOST:PORT[,HOST:PORT]... ACTION [OPTION]...",
+     "`groups` with the flags and lines of Kafka's tool", NULL, cli_kafka_consumer_groups,
+     cli_kafka_consumer_groups_help},
     {"config-doc", "", "print the table of configuration keys as Markdown",
      "Prints every configuration key with its type, default, bounds and meaning: the page docs/configuration.md.\n",
-     cli_config_doc},
+     cli_config_doc, NULL},
 };
 
 static const struct command *command_find(const char *name)
@@ -105,14 +111,18 @@ static void print_overview(FILE *out)
 {
     fprintf(out, "usage: barnabas COMMAND ...\n\n");
     for (size_t i = 0; i < ARRAY_COUNT(commands); i++)
-        fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "  %-14s %s\n  %-14s %s\n", "help", "show a command's arguments: barnabas help COMMAND", "version",
+        fprintf(out, "  %-22s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "  %-22s %s\n  %-22s %s\n", "help", "show a command's arguments: barnabas help COMMAND", "version",
             "print the version");
 }
 
 static void print_help(const struct command *c)
 {
-    printf("usage: barnabas %s%s%s\n\n%s", c->name, *c->arguments ? " " : "", c->arguments, c->help);
+    printf("usage: barnabas %s%s%s\n\n", c->name, *c->arguments ? " " : "", c->arguments);
+    if (c->print_help)
+        c->print_help(stdout);
+    else
+        fputs(c->help, stdout);
 }
 
 int cli_usage_error(const char *command, const char *fmt, ...)

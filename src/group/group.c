@@ -68,8 +68,7 @@ const char *group_state_name(enum group_state state)
 /* A group that has had a generation is in the log, and goes with a tombstone only (expire.c). */
 void group_drop_if_idle(struct group *grp)
 {
-    bool gone = grp->state == GROUP_DEAD || (grp->state == GROUP_EMPTY && grp->generation == 0);
-    if (!gone || grp->shard->closed) return;
+    if (grp->state != GROUP_EMPTY || grp->generation > 0) return;
     if (grp->members || grp->pending || grp->topics || grp->transactions || grp->writes > 0) return;
     group_free(grp);
 }

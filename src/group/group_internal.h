@@ -28,7 +28,7 @@ enum group_state {
     GROUP_PREPARING,  /* members are asked to join the next generation */
     GROUP_COMPLETING, /* they have; the leader assigns */
     GROUP_STABLE,
-    GROUP_DEAD, /* removed; what still holds a pointer finds nobody */
+    GROUP_DEAD, /* the shard is closed; what is still being written finds nobody */
     GROUP_STATE_COUNT
 };
 
@@ -138,6 +138,12 @@ struct group {
     size_t offset_count;
     struct group_transaction *transactions;
     uint32_t writes; /* of records of this group that are on their way */
+};
+
+/* A group's name, in a set of them. */
+struct group_name {
+    UT_hash_handle hh;
+    char *name;
 };
 
 struct group_shard {
@@ -321,10 +327,10 @@ struct group_removal {
     struct group_write *write; /* NULL: nothing has been added */
     struct removed *removed;   /* in the write's arena */
     size_t count, cap;
-    bool whole; /* the group's own record goes, too */
+    bool whole; /* with this one all goes that the group had; its own record, too */
 };
 void group_removal_add(struct group_removal *rm, struct group_topic *t, struct group_position *pos);
-/* The group's own record, if the log may have one. */
+/* The group itself: all its positions have been added. */
 void group_removal_add_group(struct group_removal *rm);
 /* No more should go into one batch; send it and begin another. */
 bool group_removal_is_full(const struct group_removal *rm);
@@ -356,7 +362,7 @@ void group_replay_end(struct group_shard *sh);
 
 /* Topics that members name; slices of what they sent, good as long as no member changes. */
 struct group_subscription {
-    bool known; /* false: no consumer group, no generation yet, or something cannot be read */
+    bool known;                      /* false: no consumer group, no generation yet, or something cannot be read */
     struct group_subscribed *topics; /* uthash */
     struct arena arena;
 };

@@ -311,11 +311,11 @@ static void join_known(struct joining *j)
 static bool has_room(const struct group *grp, const struct group_member *m)
 {
     switch (grp->state) {
-    case GROUP_EMPTY:
-    case GROUP_DEAD: return true;
+    case GROUP_EMPTY: return true;
     case GROUP_PREPARING: return (m && m->joining) || grp->joining < grp->shard->opt.size_max;
     case GROUP_COMPLETING:
     case GROUP_STABLE: return m || (int64_t)HASH_CNT(by_id, grp->members) < grp->shard->opt.size_max;
+    case GROUP_DEAD:
     case GROUP_STATE_COUNT: break;
     }
     UNREACHABLE();
@@ -366,8 +366,6 @@ static void join(struct joining *j)
         if (m) group_member_remove(m);
         refuse(j, STR_EMPTY, KERR_GROUP_MAX_SIZE_REACHED);
         group_complete_if_joined(grp);
-    } else if (grp->state == GROUP_DEAD) {
-        refuse(j, id, KERR_COORDINATOR_NOT_AVAILABLE);
     } else if (!group_supports(grp, j->in->protocol_type, j->protocols, j->protocol_count)) {
         refuse(j, id, KERR_INCONSISTENT_GROUP_PROTOCOL);
     } else if (id.size == 0) {

@@ -72,7 +72,10 @@ static void removal_written(struct group_shard *sh, struct group_write *w, enum 
         group_delete(sh, call); /* a large group goes in several batches */
         return;
     }
-    if (!kerr) group_retire(grp);
+    if (kerr)
+        group_drop_if_idle(grp); /* and no more tombstones for now */
+    else
+        group_retire(grp);
     if (call) answer(sh, call, group_commit_kerr(kerr));
 }
 
@@ -107,9 +110,8 @@ static bool may_have_record(const struct group *grp)
 
 void group_removal_add_group(struct group_removal *rm)
 {
-    if (!may_have_record(rm->group)) return;
     rm->whole = true;
-    group_write_tombstone(removal_write(rm), rm->group);
+    if (may_have_record(rm->group)) group_write_tombstone(removal_write(rm), rm->group);
 }
 
 bool group_removal_is_full(const struct group_removal *rm)

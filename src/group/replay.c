@@ -147,11 +147,6 @@ static enum err replay_group(struct group_shard *sh, struct record *rec)
 
 /* ---------------------------------------------------------------- what we do not know */
 
-struct group_name {
-    UT_hash_handle hh;
-    char *name;
-};
-
 /* True the first time, and when there are too many to remember. */
 static bool is_news(struct group_shard *sh, struct str group)
 {

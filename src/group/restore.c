@@ -83,5 +83,5 @@ void group_close(struct group *grp, enum kerr kerr)
     shard_timer_cancel(sh, &grp->join_timer);
     shard_timer_cancel(sh, &grp->sync_timer);
     grp->assignment_write = NULL;
-    if (grp->state != GROUP_DEAD) group_enter(grp, GROUP_DEAD);
+    group_enter(grp, GROUP_DEAD);
 }

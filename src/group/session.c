@@ -53,7 +53,6 @@ static enum kerr heartbeat(struct group_shard *sh, const struct heartbeat_reques
 {
     struct group *grp = group_find(sh, in->group_id);
     if (!grp) return KERR_UNKNOWN_MEMBER_ID;
-    if (grp->state == GROUP_DEAD) return KERR_COORDINATOR_NOT_AVAILABLE;
     struct group_member *m;
     enum kerr kerr = group_member_check(grp, in->member_id, in->group_instance_id, &m);
     if (kerr) return kerr;
@@ -106,10 +105,6 @@ void group_leave(struct group_shard *sh, struct group_call *call)
     const struct leave_group_request *in = call->in;
     struct leave_group_response *out = call->out;
     struct group *grp = group_find(sh, in->group_id);
-    if (grp && grp->state == GROUP_DEAD) {
-        group_answer_kerr(sh, call, KERR_COORDINATOR_NOT_AVAILABLE);
-        return;
-    }
     out->error_code = KERR_NONE;
     out->members_count = in->members_count;
     out->members = arena_array(call->arena, struct leave_group_response_member_response, (size_t)in->members_count);

@@ -23,13 +23,9 @@ struct group_shard *group_shard_new(int32_t partition, const struct group_shard_
 void group_shard_free(struct group_shard *sh)
 {
     ASSERT(sh->writes == 0);
-    ASSERT(list_is_empty(&sh->calls) && list_is_empty(&sh->answered));
+    group_shard_close(sh, KERR_NOT_COORDINATOR); /* one that failed to load has not been */
     struct group *grp, *next;
-    HASH_ITER(hh, sh->groups, grp, next)
-    {
-        if (grp->state != GROUP_DEAD) group_close(grp, KERR_NOT_COORDINATOR);
-        group_free(grp);
-    }
+    HASH_ITER(hh, sh->groups, grp, next) group_free(grp);
     group_replay_end(sh);
     timer_heap_fini(&sh->timers);
     buf_pool_free(sh->bufs);
@@ -87,10 +83,9 @@ void group_shard_loaded(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms
 
 void group_shard_tick(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms)
 {
-    ASSERT(mono_ms >= sh->mono_ms);
-    sh->mono_ms = mono_ms;
+    sh->mono_ms = MAX(sh->mono_ms, mono_ms); /* another thread, which loaded us, may have looked at the clock later */
     sh->wall_ms = wall_ms;
-    timer_heap_fire(&sh->timers, mono_ms);
+    timer_heap_fire(&sh->timers, sh->mono_ms);
     shard_give_answers(sh);
 }
 

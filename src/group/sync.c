@@ -120,7 +120,6 @@ static void write_assignment(struct group *grp, const struct sync_group_request 
 static enum kerr check(struct group *grp, const struct group_call *call, struct group_member **m)
 {
     const struct sync_group_request *in = call->in;
-    if (grp->state == GROUP_DEAD) return KERR_COORDINATOR_NOT_AVAILABLE;
     enum kerr kerr = group_member_check(grp, in->member_id, in->group_instance_id, m);
     if (kerr) return kerr;
     if (in->generation_id != grp->generation) return KERR_ILLEGAL_GENERATION;

@@ -17,8 +17,6 @@ enum {
     VARINT_SIZE_MAX = 10,  /* bytes */
     RECORD_GROWTH_MAX = 14 /* of a record whose time is written anew: 9 bytes of it, and its length's own */
 };
-/* A bound for what a compressed batch may hold. */
-static const size_t DECOMPRESSED_MAX = (size_t)512 << 20;
 
 /* ---- Walking records */
 
@@ -100,7 +98,7 @@ static enum err cursor_open(struct cursor *cur, const struct batch_info *b, cons
     if (b->count == 0) {
         size = 0; /* emptied before: whatever a compressed stream of nothing holds */
     } else if (batch_codec(b) != CODEC_NONE) {
-        enum err e = codec_decompress(batch_codec(b), records, size, DECOMPRESSED_MAX, decompressed, decompressed_size);
+        enum err e = codec_decompress(batch_codec(b), records, size, BATCH_UNPACKED_STORED_MAX, decompressed, decompressed_size);
         if (e) return e;
         records = *decompressed;
         size = *decompressed_size;
@@ -380,21 +378,7 @@ static size_t shift_records(const struct clean_tools *t, struct cursor cur, cons
 /* Fills in what stands before the records and counts the batch. */
 static void put_header(struct clean_tools *t, struct batch_info *info)
 {
-    uint8_t *p = t->out + t->out_size;
-    put_be64(p + BATCH_AT_BASE_OFFSET, (uint64_t)info->base_offset);
-    put_be32(p + BATCH_AT_LENGTH, (uint32_t)(info->size - BATCH_LENGTH_OVERHEAD));
-    put_be32(p + BATCH_AT_LEADER_EPOCH, (uint32_t)info->leader_epoch);
-    p[BATCH_AT_MAGIC] = BATCH_MAGIC;
-    put_be16(p + BATCH_AT_ATTRIBUTES, (uint16_t)info->attributes);
-    put_be32(p + BATCH_AT_LAST_OFFSET_DELTA, (uint32_t)info->last_offset_delta);
-    put_be64(p + BATCH_AT_BASE_TIMESTAMP, (uint64_t)info->base_timestamp);
-    put_be64(p + BATCH_AT_MAX_TIMESTAMP, (uint64_t)info->max_timestamp);
-    put_be64(p + BATCH_AT_PRODUCER_ID, (uint64_t)info->producer_id);
-    put_be16(p + BATCH_AT_PRODUCER_EPOCH, (uint16_t)info->producer_epoch);
-    put_be32(p + BATCH_AT_BASE_SEQUENCE, (uint32_t)info->base_sequence);
-    put_be32(p + BATCH_AT_COUNT, (uint32_t)info->count);
-    info->crc = batch_crc(p, (size_t)info->size);
-    put_be32(p + BATCH_AT_CRC, info->crc);
+    batch_put_header(t->out + t->out_size, info);
     t->out_size += (size_t)info->size;
 }
 

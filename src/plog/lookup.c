@@ -9,7 +9,6 @@
 #include "plog/scan.h"
 
 /* A compressed batch is looked into only when its header says that the record sought is in it. */
-enum { DECOMPRESSED_MAX = 512 * 1024 * 1024 };
 
 /* The next segment of a walk, with a reference; NULL behind the last. */
 static struct segment *next_segment(struct plog *pl, int64_t *next, uint32_t *generation)
@@ -76,7 +75,7 @@ static enum err find_record(const uint8_t *data, const struct batch_info *b, int
                             struct record *out)
 {
     struct record_iter it;
-    enum err e = record_iter_init(&it, data, (size_t)b->size, DECOMPRESSED_MAX);
+    enum err e = record_iter_init(&it, data, (size_t)b->size, BATCH_UNPACKED_STORED_MAX);
     if (e) return e;
     do e = record_iter_next(&it, out);
     while (!e && (out->offset < from || out->timestamp < timestamp));

@@ -17,6 +17,7 @@
 
 struct flusher;
 struct log_dir;
+struct move;
 struct opening;
 
 /* What partitions leave to others; lent by the table that they are in. */
@@ -44,6 +45,7 @@ struct partition {
     struct partition_services *services;
     struct plog *pl;              /* NULL until it is open */
     struct opening *opening;      /* replicas_opening.c: it is being opened; home loop */
+    struct move *move;            /* replicas_move.c: to another directory; home loop */
     struct partition *flush_next; /* flusher.c */
     int64_t retain_ms;            /* replicas_retention.c: when its upkeep is due; */
     size_t retain_index;          /*   its place in the heap, from 1; 0: not in there */

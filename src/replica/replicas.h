@@ -95,6 +95,8 @@ MUST_USE enum err replicas_open(struct replicas **out, const struct replicas_opt
 /* From meta.properties: -1 and NULL when the directories are new.  Lent. */
 int32_t replicas_stored_broker_id(const struct replicas *r);
 const char *replicas_stored_cluster_id(const struct replicas *r);
+/* A log directory whose meta.properties does not say which broker it belongs to, damaged or of old; NULL: none. */
+const char *replicas_dir_without_id(const struct replicas *r);
 /* Writes meta.properties where it is missing; ERR_INVALID when a directory belongs to another broker or cluster. */
 MUST_USE enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cluster_id, struct fault *f);
 

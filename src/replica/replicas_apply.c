@@ -556,7 +556,7 @@ static void stop_one(struct replicas *r, struct stop_job *sj, struct stop_item *
     it->delete = ps->delete_partition;
     it->delay_ms = topic_settings(t)->log.file_delete_delay_ms;
     if (it->delete) {
-        replicas_move_cancel(r, p);
+        replicas_move_cancel(p);
         partition_set_deleted(p);
         unlink_partition(r, t, p);
     } else {

@@ -202,6 +202,13 @@ const char *replicas_stored_cluster_id(const struct replicas *r)
     return d ? d->meta.cluster_id : NULL;
 }
 
+const char *replicas_dir_without_id(const struct replicas *r)
+{
+    for (size_t i = 0; i < r->dir_count; i++)
+        if (r->dirs[i].has_meta && r->dirs[i].meta.broker_id < 0) return r->dirs[i].path;
+    return NULL;
+}
+
 static enum err write_meta(struct replicas *r, struct log_dir *d, struct fault *f)
 {
     char *file = mem_printf("%s/" META_PROPERTIES, d->path);

@@ -258,7 +258,7 @@ void replicas_move_resume(struct move *m, bool wanted);
 /* The partition is deleted before anybody has gone on with its move. */
 void replicas_move_discard_found(struct replicas *r, struct partition *p);
 /* The partition is about to be deleted.  Home loop. */
-void replicas_move_cancel(struct replicas *r, const struct partition *p);
+void replicas_move_cancel(const struct partition *p);
 /* Lines for moves that are about to take over in `d`. */
 void replicas_moves_checkpoint(struct replicas *r, const struct log_dir *d, enum chore_kind kind,
                                struct checkpoint *cp);

@@ -28,20 +28,13 @@ static void kick(struct replicas *r);
 
 /* ---- The list */
 
-static struct move *move_of(struct replicas *r, const struct partition *p)
-{
-    LIST_EACH (&r->moves, n) {
-        struct move *m = CONTAINER_OF(n, struct move, node);
-        if (m->from == p) return m;
-    }
-    return NULL;
-}
-
 static void moves_add(struct replicas *r, struct move *m)
 {
     pthread_mutex_lock(&r->lock);
     list_push_back(&r->moves, &m->node);
     pthread_mutex_unlock(&r->lock);
+    ASSERT(!m->from->move);
+    m->from->move = m;
 }
 
 static void moves_remove(struct replicas *r, struct move *m)
@@ -50,6 +43,7 @@ static void moves_remove(struct replicas *r, struct move *m)
     pthread_mutex_lock(&r->lock);
     list_remove(&m->node);
     pthread_mutex_unlock(&r->lock);
+    m->from->move = NULL;
     loop_timer_cancel(r->opt.home, &m->timer);
 }
 
@@ -136,10 +130,9 @@ static void cancel(struct move *m, const char *reason)
     kick(r);
 }
 
-void replicas_move_cancel(struct replicas *r, const struct partition *p)
+void replicas_move_cancel(const struct partition *p)
 {
-    struct move *m = move_of(r, p);
-    if (m) cancel(m, "the partition goes");
+    if (p->move) cancel(p->move, "the partition goes");
 }
 
 /* ---- Finished */
@@ -391,7 +384,7 @@ enum kerr replicas_move(struct replicas *r, struct str topic, int32_t index, str
         return KERR_REPLICA_NOT_AVAILABLE;
     }
     if (!atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
-    struct move *m = move_of(r, p);
+    struct move *m = p->move;
     if (m && m->busy) { /* it may be taking over: what is wanted then is told by its end */
         m->instead = m->to == d ? NULL : d;
         return KERR_NONE;

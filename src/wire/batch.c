@@ -53,6 +53,24 @@ bool batch_crc_ok(const uint8_t *data, const struct batch_info *info)
     return batch_crc(data, (size_t)info->size) == info->crc;
 }
 
+void batch_put_header(uint8_t *data, struct batch_info *info)
+{
+    put_be64(data + BATCH_AT_BASE_OFFSET, (uint64_t)info->base_offset);
+    put_be32(data + BATCH_AT_LENGTH, (uint32_t)(info->size - BATCH_LENGTH_OVERHEAD));
+    put_be32(data + BATCH_AT_LEADER_EPOCH, (uint32_t)info->leader_epoch);
+    data[BATCH_AT_MAGIC] = BATCH_MAGIC;
+    put_be16(data + BATCH_AT_ATTRIBUTES, (uint16_t)info->attributes);
+    put_be32(data + BATCH_AT_LAST_OFFSET_DELTA, (uint32_t)info->last_offset_delta);
+    put_be64(data + BATCH_AT_BASE_TIMESTAMP, (uint64_t)info->base_timestamp);
+    put_be64(data + BATCH_AT_MAX_TIMESTAMP, (uint64_t)info->max_timestamp);
+    put_be64(data + BATCH_AT_PRODUCER_ID, (uint64_t)info->producer_id);
+    put_be16(data + BATCH_AT_PRODUCER_EPOCH, (uint16_t)info->producer_epoch);
+    put_be32(data + BATCH_AT_BASE_SEQUENCE, (uint32_t)info->base_sequence);
+    put_be32(data + BATCH_AT_COUNT, (uint32_t)info->count);
+    info->crc = batch_crc(data, (size_t)info->size);
+    put_be32(data + BATCH_AT_CRC, info->crc);
+}
+
 void batch_set_offset(uint8_t *data, int64_t base_offset)
 {
     put_be64(data + BATCH_AT_BASE_OFFSET, (uint64_t)base_offset);

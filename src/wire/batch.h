@@ -33,6 +33,10 @@ enum {
     BATCH_LENGTH_OVERHEAD = 12, /* size of a batch = its length field + this */
     BATCH_MAGIC = 2
 };
+
+/* What a compressed batch may unfold to when it must be looked into: one that a client sends, and one that stands in a
+ * log.  The latter has more room, since Kafka, which may have written it, has no bound. */
+enum { BATCH_UNPACKED_SENT_MAX = 256 << 20, BATCH_UNPACKED_STORED_MAX = 512 << 20 };
 _Static_assert(BATCH_AT_COUNT + sizeof(int32_t) == BATCH_HEADER_SIZE, "record batch v2 header");
 
 enum batch_attributes {
@@ -75,6 +79,9 @@ uint32_t crc32c(const uint8_t *data, size_t size);
 /* CRC32C over the part of the batch that its CRC field covers. */
 uint32_t batch_crc(const uint8_t *data, size_t size);
 MUST_USE bool batch_crc_ok(const uint8_t *data, const struct batch_info *info);
+/* Writes the header of a batch whose records stand behind it already, and sets info->crc.  Takes the size and all else from
+ * *info. */
+void batch_put_header(uint8_t *data, struct batch_info *info);
 /* Patches what the broker decides; only _set_append_time needs a new CRC, and makes it. */
 void batch_set_offset(uint8_t *data, int64_t base_offset);
 void batch_set_leader_epoch(uint8_t *data, int32_t leader_epoch);

@@ -84,22 +84,6 @@ void batch_builder_add_marker(struct batch_builder *bb, const struct txn_marker 
                       0);
 }
 
-static void put_header(uint8_t *p, const struct batch_info *b)
-{
-    put_be64(p + BATCH_AT_BASE_OFFSET, (uint64_t)b->base_offset);
-    put_be32(p + BATCH_AT_LENGTH, (uint32_t)(b->size - BATCH_LENGTH_OVERHEAD));
-    put_be32(p + BATCH_AT_LEADER_EPOCH, (uint32_t)b->leader_epoch);
-    p[BATCH_AT_MAGIC] = BATCH_MAGIC;
-    put_be16(p + BATCH_AT_ATTRIBUTES, (uint16_t)b->attributes);
-    put_be32(p + BATCH_AT_LAST_OFFSET_DELTA, (uint32_t)b->last_offset_delta);
-    put_be64(p + BATCH_AT_BASE_TIMESTAMP, (uint64_t)b->base_timestamp);
-    put_be64(p + BATCH_AT_MAX_TIMESTAMP, (uint64_t)b->max_timestamp);
-    put_be64(p + BATCH_AT_PRODUCER_ID, (uint64_t)b->producer_id);
-    put_be16(p + BATCH_AT_PRODUCER_EPOCH, (uint16_t)b->producer_epoch);
-    put_be32(p + BATCH_AT_BASE_SEQUENCE, (uint32_t)b->base_sequence);
-    put_be32(p + BATCH_AT_COUNT, (uint32_t)b->count);
-}
-
 enum err batch_builder_finish(struct batch_builder *bb, struct writer *out)
 {
     struct batch_info *b = &bb->info;
@@ -114,9 +98,7 @@ enum err batch_builder_finish(struct batch_builder *bb, struct writer *out)
     }
     b->size = (int32_t)(out->size - at);
     uint8_t *p = out->buf->data + at;
-    put_header(p, b);
-    b->crc = batch_crc(p, (size_t)b->size);
-    put_be32(p + BATCH_AT_CRC, b->crc);
+    batch_put_header(p, b);
     return OK;
 }
 

@@ -318,6 +318,47 @@ def test_the_offsets_topic_in_every_codec(fresh_broker, topic_name, codec):
         assert committed(conn, "g", topic_name, [0]) == {0: 7}
 
 
+def test_commits_go_on_while_their_partition_moves(fresh_broker, topic_name, tmp_path):
+    dirs = [str(tmp_path / name) for name in ("one", "two")]
+    broker = fresh_broker({"log.dirs": ",".join(dirs), "offsets.topic.num.partitions": 1}).start()
+
+    def where():
+        rows = [{"Topic": "__consumer_offsets", "Partitions": [0]}]
+        found = conn.call("DescribeLogDirs", Topics=rows).Results
+        return [(r.LogDir, p.IsFutureKey) for r in found for t in r.Topics for p in t.Partitions]
+
+    with broker.connect() as conn:
+        conn.new_topic(topic_name)
+        await_coordinator(conn, "g")
+        joined = join(conn, "g", session_ms=60000)
+        sync_as_leader(conn, "g", joined)
+        here = {"member": joined.MemberId, "generation": joined.GenerationId}
+        offset = 0
+        for _ in range(4):
+            ((was, _),) = where()
+            to = dirs[1 - dirs.index(was)]
+            rows = [{"Path": to, "Topics": [{"Name": "__consumer_offsets", "Partitions": [0]}]}]
+            answer = conn.call("AlterReplicaLogDirs", Dirs=rows).Results[0].Partitions[0]
+            assert answer.ErrorCode == Kerr.NONE
+
+            def committed_and_moved():
+                nonlocal offset
+                offset += 1
+                assert commit(conn, "g", topic_name, {0: offset}, **here) == {0: Kerr.NONE}
+                return where() == [(to, False)]
+
+            wait_until(committed_and_moved, 60, "the move is over")
+        assert committed(conn, "g", topic_name, [0]) == {0: offset}
+    broker.kill()
+    broker.start()
+    with broker.connect() as conn:
+        await_coordinator(conn, "g")
+        assert committed(conn, "g", topic_name, [0]) == {0: offset}
+        beat = conn.call("Heartbeat", 3, GroupId="g", GenerationId=joined.GenerationId, MemberId=joined.MemberId)
+        assert beat.ErrorCode == Kerr.NONE
+    broker.stop()
+
+
 # ---- Offsets in the coordination store
 
 
@@ -430,7 +471,7 @@ def test_the_fixtures_groups_are_there(fresh_broker, tmp_path, which):
         assert "readers" in listed
         found = conn.call("OffsetFetch", 7, GroupId="readers", Topics=None)
         assert found.ErrorCode == Kerr.NONE
-        assert {(t.Name, p.PartitionIndex): (p.CommittedOffset, p.Metadata) for t in found.Topics for p in t.Partitions} == {
+        assert {(t.Name, p.PartitionIndex): (p.CommittedOffset, p.Metadata.rstrip("\0")) for t in found.Topics for p in t.Partitions} == {
             ("codec-none", 0): (7, "meta-0"),
             ("codec-none", 1): (17, "meta-1"),
             ("codec-none", 2): (27, "meta-2"),

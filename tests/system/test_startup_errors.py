@@ -308,6 +308,18 @@ class TestDamage:
         meta.write_text(good)
         still_good(stopped)
 
+    def test_meta_properties_that_name_no_broker(self, fails, stopped):
+        meta = stopped.log_dir / "meta.properties"
+        good = meta.read_text()
+        meta.write_text(re.sub(r"(?m)^broker\.id=.*\n", "", good))
+        assert meta.read_text() != good
+        before = hashes(stopped.log_dir)
+        fails({"broker.id": "-1"}, r"meta\.properties .* Set broker\.id", directory=stopped.directory, port=stopped.port)
+        assert hashes(stopped.log_dir) == before
+        stopped.config["broker.id"] = "0"
+        still_good(stopped)
+        assert meta.read_text().count("broker.id=0") == 1
+
 
 class TestStopping:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

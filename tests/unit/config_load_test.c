@@ -209,14 +209,14 @@ static void keys_without_effect_and_unknown_keys_are_noticed(void **state)
 {
     (void)state;
     struct config *cfg =
-        load("num.partition=3\nnum.network.threads=3\ngroup.max.size=5\nnum.partitions=2\nmy.plugin.key=1\n"
+        load("num.partition=3\nnum.network.threads=3\ngroup.consumer.max.size=5\nnum.partitions=2\nmy.plugin.key=1\n"
              "listener.name.plaintext.max.connections=7\nlistener.name.internal.ssl.truststore.type=PEM\n"
              "listener.name.x.scram-sha-256.sasl.jaas.config=secret\nlistener.name.x.nonsense=1\n");
     assert_int_equal(notice_of(cfg, "num.partition")->kind, CONFIG_NOTICE_UNKNOWN);
     assert_string_equal(notice_of(cfg, "num.partition")->text, "unknown key; did you mean num.partitions?");
     assert_string_equal(notice_of(cfg, "my.plugin.key")->text, "unknown key; it has no effect");
-    assert_int_equal(notice_of(cfg, "group.max.size")->kind, CONFIG_NOTICE_NO_EFFECT);
-    assert_string_equal(notice_of(cfg, "group.max.size")->text, "the key is set but has no effect yet");
+    assert_int_equal(notice_of(cfg, "group.consumer.max.size")->kind, CONFIG_NOTICE_NO_EFFECT);
+    assert_string_equal(notice_of(cfg, "group.consumer.max.size")->text, "the key is set but has no effect yet");
     assert_int_equal(notice_of(cfg, "num.network.threads")->kind, CONFIG_NOTICE_NO_EFFECT);
     assert_null(notice_of(cfg, "num.partitions"));
     assert_int_equal(notice_of(cfg, "listener.name.plaintext.max.connections")->kind, CONFIG_NOTICE_NO_EFFECT);

@@ -23,8 +23,9 @@
 #include "wire/gen/offset_commit.h"
 #include "wire/gen/offset_delete.h"
 #include "wire/gen/offset_fetch.h"
+#include "wire/gen/sync_group.h"
 
-enum { MINUTE_MS = 60 * 1000, START_MS = 1000 * 1000, RETENTION_MS = 1000 * 1000, METADATA_MAX = 8 };
+enum { MINUTE_MS = 60 * 1000, START_MS = 10 * 1000 * 1000, RETENTION_MS = 1000 * 1000, METADATA_MAX = 8 };
 
 enum entry_kind { ENTRY_RECORD, ENTRY_COMMIT, ENTRY_ABORT };
 
@@ -57,6 +58,7 @@ struct asked {
         struct offset_fetch_request_offset_fetch_request_group fetch;
         struct list_groups_request list;
         struct join_group_request join;
+        struct sync_group_request sync;
         struct str id;
     } in;
     union {
@@ -65,6 +67,7 @@ struct asked {
         struct offset_fetch_response_offset_fetch_response_group fetch;
         struct list_groups_response list;
         struct join_group_response join;
+        struct sync_group_response sync;
         struct describe_groups_response_described_group describe;
         struct delete_groups_response_deletable_group_result delete;
     } out;
@@ -524,11 +527,11 @@ static inline enum kerr delete_offset_error(const struct asked *a, int n)
     return (enum kerr)a->out.delete_offset.topics[n].partitions[0].error_code;
 }
 
-/* A JoinGroup of a member that is there already: the group prepares for the next generation. */
+/* A JoinGroup of a member that is there already, or of a new one (""): the group prepares for the next generation. */
 static inline struct asked *rejoin(struct world *w, const char *group, const char *member, const char *protocol)
 {
     struct asked *a = ask_begin(w, GROUP_JOIN);
-    a->call.version = 5;
+    a->call.version = *member ? 5 : 3; /* a new member is in at once */
     a->in.join = join_group_request_default;
     a->out.join = join_group_response_default;
     a->in.join.group_id = str_of(group);
@@ -541,6 +544,76 @@ static inline struct asked *rejoin(struct world *w, const char *group, const cha
     a->in.join.protocols = p;
     a->in.join.protocols_count = 1;
     return ask(w, a);
+}
+
+/* ---- All that can be seen, as text */
+
+static inline int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+struct dump {
+    struct arena *arena;
+    const char *lines[4096];
+    size_t count;
+};
+
+static inline void dump_line(struct dump *d, struct str line)
+{
+    assert_true(d->count < ARRAY_COUNT(d->lines));
+    d->lines[d->count++] = line.data;
+}
+
+static inline void dump_offsets(struct world *w, struct dump *d, struct str id)
+{
+    struct asked *a = fetch_all_as(w, arena_str(&w->arena, id).data, false);
+    for (int32_t i = 0; i < a->out.fetch.topics_count; i++) {
+        for (int32_t j = 0; j < a->out.fetch.topics[i].partitions_count; j++) {
+            fetched f = a->out.fetch.topics[i].partitions[j];
+            dump_line(d, arena_printf(d->arena, "%.*s %.*s-%d at %lld epoch %d \"%.*s\"", STR_ARG(id),
+                                      STR_ARG(a->out.fetch.topics[i].name), f.partition_index,
+                                      (long long)f.committed_offset, f.committed_leader_epoch, STR_ARG(f.metadata)));
+        }
+    }
+}
+
+static inline void dump_group(struct world *w, struct dump *d, struct str id)
+{
+    const struct describe_groups_response_described_group *g =
+        &describe_as(w, arena_str(&w->arena, id).data, 5, false)->out.describe;
+    const struct group *grp = group_find(w->sh, id);
+    dump_line(d, arena_printf(d->arena, "%.*s %.*s \"%.*s\" \"%.*s\" generation %d since %lld", STR_ARG(id),
+                              STR_ARG(g->group_state), STR_ARG(g->protocol_type), STR_ARG(g->protocol_data),
+                              grp->generation, grp->generation ? (long long)grp->state_since_ms : 0));
+    for (int32_t i = 0; i < g->members_count; i++) {
+        struct bytes s = g->members[i].member_metadata, as = g->members[i].member_assignment;
+        dump_line(d, arena_printf(d->arena, "%.*s member %.*s instance %.*s of %.*s sent %.*s got %.*s", STR_ARG(id),
+                                  STR_ARG(g->members[i].member_id), STR_ARG(g->members[i].group_instance_id),
+                                  STR_ARG(g->members[i].client_id), (int)s.size, (const char *)s.data, (int)as.size,
+                                  (const char *)as.data));
+    }
+}
+
+/* What DescribeGroups and OffsetFetch tell of every group, in an order of its own. */
+static inline const char *world_dump(struct world *w)
+{
+    struct dump *d = arena_alloc(&w->arena, sizeof *d);
+    d->arena = &w->arena;
+    struct asked *a = ask_begin(w, GROUP_LIST);
+    a->in.list = list_groups_request_default;
+    a->out.list = list_groups_response_default;
+    ask(w, a);
+    for (int32_t i = 0; i < a->out.list.groups_count; i++) {
+        dump_group(w, d, a->out.list.groups[i].group_id);
+        dump_offsets(w, d, a->out.list.groups[i].group_id);
+    }
+    qsort(d->lines, d->count, sizeof d->lines[0], by_text);
+    size_t size = 1;
+    for (size_t i = 0; i < d->count; i++) size += strlen(d->lines[i]) + 1;
+    char *text = arena_alloc(&w->arena, size), *at = text;
+    for (size_t i = 0; i < d->count; i++) at += sprintf(at, "%s\n", d->lines[i]);
+    return text;
 }
 
 #endif

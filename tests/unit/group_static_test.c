@@ -239,6 +239,31 @@ static void a_rebalance_that_begins_meanwhile_counts_the_restarted_member_as_joi
     }
 }
 
+static void a_restarted_member_waits_on_when_its_record_is_decided_during_a_rebalance(void **state)
+{
+    (void)state;
+    static const enum kerr outcomes[] = {KERR_NONE, KERR_REQUEST_TIMED_OUT};
+    for (size_t i = 0; i < ARRAY_COUNT(outcomes); i++) {
+        WORLD(w);
+        struct world_call *joined[3];
+        joined[0] = world_join_new(&w, (struct world_join){0});
+        joined[1] = world_join(&w, (struct world_join){.instance = "one"});
+        joined[2] = world_join_new(&w, (struct world_join){0});
+        world_advance(&w, 6000);
+        world_sync_all(&w, joined, 3);
+        world_written(&w, KERR_NONE);
+        struct world_call *c = world_join(&w, (struct world_join){.instance = "one"});
+        world_join(&w, (struct world_join){.member = world_member(joined[0])});
+        assert_int_equal(world_state(&w, "g"), GROUP_PREPARING);
+        world_written(&w, outcomes[i]);
+        assert_error(c, "waits");
+        world_join(&w, (struct world_join){.member = world_member(joined[2])});
+        assert_error(c, "NONE");
+        assert_int_equal(c->join_out.generation_id, 2);
+        world_stop(&w);
+    }
+}
+
 static void a_restarted_member_that_leaves_before_its_record_is_safe_is_told_so(void **state)
 {
     (void)state;
@@ -364,6 +389,7 @@ int main(void)
         cmocka_unit_test(a_leaders_restart_that_is_not_written_gives_the_lead_back),
         cmocka_unit_test(a_second_restart_fences_the_first_before_its_record_is_safe),
         cmocka_unit_test(a_rebalance_that_begins_meanwhile_counts_the_restarted_member_as_joined),
+        cmocka_unit_test(a_restarted_member_waits_on_when_its_record_is_decided_during_a_rebalance),
         cmocka_unit_test(a_restarted_member_that_leaves_before_its_record_is_safe_is_told_so),
         cmocka_unit_test(a_restart_while_the_group_prepares_takes_the_waiting_ones_place),
         cmocka_unit_test(a_restart_may_be_the_last_one_that_a_rebalance_waits_for),

@@ -1,7 +1,7 @@
 /* FindCoordinator (key 10): which broker has a group; before version 4 of one, later (KIP-699) of several.
  *
- * A group lives in a partition of __consumer_offsets, and that partition's leader is its coordinator.  The topic is made
- * when somebody asks for the first time. */
+ * A group lives in a partition of __consumer_offsets, and that partition's leader is its coordinator.  The topic is
+ * made when somebody asks for the first time. */
 #include "broker/api/common.h"
 #include "broker/api/handlers.h"
 #include "broker/auto_create.h"
@@ -121,7 +121,8 @@ enum step find_coordinator_handle(struct request *rq)
     case FIND_CHECK:
         op->stage = FIND_CREATE;
         if (must_create(rq)) {
-            op->create = (struct auto_create){.names = &offsets_topic, .count = 1, .wait_ms = CREATE_WAIT_MS, .done = on_created, .rq = rq};
+            op->create = (struct auto_create){
+                .names = &offsets_topic, .count = 1, .wait_ms = CREATE_WAIT_MS, .done = on_created, .rq = rq};
             auto_create_topics(&op->create);
             return WAIT;
         }

@@ -9,8 +9,6 @@
 
 enum { ACKS_ALL = -1, ACKS_NONE = 0, ACKS_LEADER = 1 };
 enum { VERSION_ZSTD = 7, VERSION_LEADER_HINTS = 10, VERSION_BY_TOPIC_ID = 13 };
-/* What a compressed batch may unfold to when its records must be looked at. */
-enum { DECOMPRESSED_BYTES_MAX = 256 << 20 };
 
 typedef struct produce_request_partition_produce_data partition_data;
 typedef struct produce_response_partition_produce_response partition_response;
@@ -130,7 +128,7 @@ static void part_take_settings(struct request *rq, struct produce_part *part, co
         .now_ms = clock_wall_ms(rq->broker->clock),
         .timestamp_before_max_ms = settings->timestamp_before_max_ms,
         .timestamp_after_max_ms = settings->timestamp_after_max_ms,
-        .decompressed_max = DECOMPRESSED_BYTES_MAX,
+        .decompressed_max = BATCH_UNPACKED_SENT_MAX,
     };
     part->keep_codec = settings->keep_codec;
     part->codec = settings->codec;
@@ -207,7 +205,7 @@ static void part_repack(struct request *rq, struct produce_part *part)
     struct append *a = &part->append;
     struct writer w;
     writer_init(&w, rq->broker->bufs);
-    enum err e = batch_recompress(&w, a->data, &a->info, part->codec, part->level, DECOMPRESSED_BYTES_MAX);
+    enum err e = batch_recompress(&w, a->data, &a->info, part->codec, part->level, BATCH_UNPACKED_SENT_MAX);
     if (!e) e = batch_parse_header(&a->info, w.buf->data, part->rules.size_max);
     if (e) {
         bool too_big = e == ERR_TOO_BIG || (e == ERR_CORRUPT && w.size > (size_t)part->rules.size_max);
