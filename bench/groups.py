@@ -4,15 +4,15 @@
 One broker runs at a time, each in a folder of its own; a round takes both, the next in the opposite order.  Members are
 kgroups', each on a connection of its own.  Both brokers have the same group.initial.rebalance.delay.ms.
 """
-import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
 
-from brokers import BUILD, HERE, Barnabas, Failed, Kafka, compiled, log, options
+import alone
+from alone import median_of
+from brokers import HERE, Barnabas, Failed, Kafka, log, options
 
 ROOT = HERE.parent
 OURS, THEIRS = "barnabas", "kafka 4.3.1"
@@ -104,10 +104,6 @@ def measure(args, data):
     return rows
 
 
-def median_of(rows, key):
-    return statistics.median(row[key] for row in rows)
-
-
 # what it is; of which row; its key; how much of Kafka's is allowed.  Without a delay: it is the brokers' alone.
 GOALS = [
     ("a group of 1,000 settles: time", BIG, "settle_ms", TIME_GOAL),
@@ -132,14 +128,15 @@ def report(rows, args, load_before):
     lines = [
         f"# Group coordinators, {time.strftime('%Y-%m-%d')}",
         "",
-        f"Load average before {load_before:.1f}, after {os.getloadavg()[0]:.1f}; {args.rounds} rounds, medians; windows of"
-        f" {args.seconds:g} s after {args.warmup:g} s.",
-        "A group has settled when all its members have been assigned their partitions in one generation; the time counts"
-        " from the first JoinGroup. Each of the 6,000 members of the small groups heartbeats and commits one offset every"
-        " second: 12,000 requests a second, of which `served` were answered; the rest was due while a member still waited.",
+        f"Load average before {load_before:.1f}, after {os.getloadavg()[0]:.1f}; {args.rounds} rounds, medians; windows"
+        f" of {args.seconds:g} s after {args.warmup:g} s.",
+        "A group has settled when all its members have been assigned their partitions in one generation; the time"
+        " counts from the first JoinGroup. Each of the 6,000 members of the small groups heartbeats and commits one"
+        " offset every second: 12,000 requests a second, of which `served` were answered; the rest was due while a"
+        " member still waited.",
         "",
-        "| delay | groups | broker | settled | CPU for that | generations | CPU a minute | CPU a request | served | p50 | p99"
-        " | memory |",
+        "| delay | groups | broker | settled | CPU for that | generations | CPU a minute | CPU a request | served | p50"
+        " | p99 | memory |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (delay_ms, what, name), some in sorted(rows.items(), key=lambda item: item[0]):
@@ -157,31 +154,18 @@ def report(rows, args, load_before):
     return "\n".join([*lines, "", "Goals, without a delay:", "", *goal_lines(rows), ""])
 
 
+def measured(args, data):
+    subprocess.run(["ninja", "-C", ROOT / "build/release", "kgroups"], check=True, stdout=subprocess.DEVNULL)
+    load_before = os.getloadavg()[0]
+    return report(measure(args, data), args, load_before)
+
+
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench groups", description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", default=str(ROOT / "build/release/barnabas"))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = alone.arguments(__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="the window in which the small groups live")
     parser.add_argument("--warmup", type=float, default=20, help="before it")
     parser.add_argument("--delay", type=int, choices=DELAYS_MS, help="only rows with this initial rebalance delay, in ms")
-    parser.add_argument("--no-kafka", action="store_true", help="leave Apache Kafka out")
-    parser.add_argument("--keep", action="store_true", help="write the report to bench/results/")
-    args = parser.parse_args()
-    compiled("kbench")
-    subprocess.run(["ninja", "-C", ROOT / "build/release", "kgroups"], check=True, stdout=subprocess.DEVNULL)
-    data = BUILD / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    load_before = os.getloadavg()[0]
-    try:
-        rows = measure(args, data)
-    except Failed as failed:
-        log(failed)
-        return 1
-    text = report(rows, args, load_before)
-    print(text)
-    if args.keep:
-        (HERE / "results" / f"{time.strftime('%Y-%m-%d')}-groups.md").write_text(text)
-    return 0
+    return alone.run("groups", parser.parse_args(), measured)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ CONSUMER = "consumer"
 # The newest versions without what came after Kafka 3.9: topic ids, and an error for groups that are not there.
 NEWEST = {"OffsetCommit": 9, "OffsetFetch": 9, "DescribeGroups": 5}
 DEADLINE_SECONDS = 60
+AGAIN = (Kerr.REBALANCE_IN_PROGRESS, Kerr.ILLEGAL_GENERATION)  # join again, with the same id
 
 
 def _string(text):
@@ -262,7 +263,7 @@ def settle(*members, assign=None):
                 assert answer.ErrorCode == Kerr.NONE, Kerr(answer.ErrorCode)
             # Who was answered for a generation that is over already is told so by its heartbeat.
             for member in members:
-                if member not in waiting and member.heartbeat() in (Kerr.REBALANCE_IN_PROGRESS, Kerr.ILLEGAL_GENERATION):
+                if member not in waiting and member.heartbeat() in AGAIN:
                     waiting[member] = member.send_join()
         (leader,) = [member for member in members if member.leads]
         give = assign or (lambda one: one.encode())
@@ -270,8 +271,7 @@ def settle(*members, assign=None):
         answers += [member.sync() for member in members if member is not leader]
         if all(answer.ErrorCode == Kerr.NONE for answer in answers):
             return leader
-        again = (Kerr.REBALANCE_IN_PROGRESS, Kerr.ILLEGAL_GENERATION)
-        assert all(answer.ErrorCode in (Kerr.NONE, *again) for answer in answers), [Kerr(a.ErrorCode) for a in answers]
+        assert all(answer.ErrorCode in (Kerr.NONE, *AGAIN) for answer in answers), [Kerr(a.ErrorCode) for a in answers]
         waiting = {member: member.send_join() for member in members}
 
 
@@ -324,8 +324,7 @@ class Lasting(threading.Thread):
     What was acknowledged is in `acknowledged`: partition -> offset; `wrong` has what must not happen.  The members of a
     group share one object for both, `Promises`."""
 
-    # Errors after which clients join again, with their id, or ask for the coordinator again.
-    REJOIN = (Kerr.REBALANCE_IN_PROGRESS, Kerr.ILLEGAL_GENERATION)
+    # Errors after which clients join without their id, or ask again a little later.
     FORGET = (Kerr.UNKNOWN_MEMBER_ID,)
     REFIND = (Kerr.NOT_COORDINATOR, Kerr.COORDINATOR_NOT_AVAILABLE, Kerr.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -371,7 +370,7 @@ class Lasting(threading.Thread):
                 elif error in self.REFIND:
                     self.finish.wait(0.02)
                 else:
-                    assert error in (*self.REJOIN, Kerr.NONE), f"{self.group}: {Kerr(error)!r}"
+                    assert error in (*AGAIN, Kerr.NONE), f"{self.group}: {Kerr(error)!r}"
 
     def _generation(self, member, life):
         """Joins and commits until told to join again; the error that ended it."""
@@ -424,7 +423,7 @@ class Lasting(threading.Thread):
         return Kerr.NONE
 
     def _begin(self, member, mine):
-        """Where to go on: what is committed, which may not be less than what had been acknowledged before it was asked."""
+        """Where to go on: what is committed, which may not be less than what had been acknowledged before."""
         before = {index: self.promises.of(index) for index in mine}
         found = fetch_groups(member.conn, {self.group: [(self.topic, index) for index in mine]})
         error, rows = found[self.group]

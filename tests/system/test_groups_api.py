@@ -1,4 +1,4 @@
-"""The group coordinator over the wire: every version of its requests, and every error that the protocol has for them."""
+"""The group coordinator over the wire: every version of its requests, every error that the protocol has for them."""
 
 import struct
 
@@ -559,11 +559,8 @@ class TestStaticMembers:
         assert holds.join_once().ErrorCode == Kerr.NONE
         assert wakes.receive_join(wakes_joins).ErrorCode == Kerr.NONE
         assert new.receive_join(joins).ErrorCode == Kerr.NONE
-        assert sorted(row.GroupInstanceId or "" for row in max(holds, wakes, new, key=lambda m: m.leads).joined.Members) == [
-            "",
-            "",
-            "s",
-        ]
+        (leader,) = [one for one in (holds, wakes, new) if one.leads]
+        assert sorted(row.GroupInstanceId or "" for row in leader.joined.Members) == ["", "", "s"]
 
     def test_a_static_member_stays_over_a_rebalance_that_it_misses(self, conn, member, group):
         """Only its session ends it, which is what it is for."""
@@ -588,7 +585,10 @@ class TestOffsets:
     def test_commits_of_no_member(self, conn, group, shared_topic, version, served):
         served("OffsetCommit")
         a, b = (shared_topic, 0), (shared_topic, 3)
-        rows = {a: {"CommittedOffset": 7, "CommittedMetadata": "meta"}, b: {"CommittedOffset": 0, "CommittedMetadata": None}}
+        rows = {
+            a: {"CommittedOffset": 7, "CommittedMetadata": "meta"},
+            b: {"CommittedOffset": 0, "CommittedMetadata": None},
+        }
         if version >= 6:
             rows[a]["CommittedLeaderEpoch"] = 4
         assert commit(conn, group, rows, version) == {a: Kerr.NONE, b: Kerr.NONE}
@@ -609,7 +609,7 @@ class TestOffsets:
         assert a.commit({where: 3}, version) == {where: Kerr.NONE}
         assert committed(conn, group, [where]) == {where: 3}
         wrong = {
-            Kerr.ILLEGAL_GENERATION: [{"GenerationIdOrMemberEpoch": a.generation + 1}, {"GenerationIdOrMemberEpoch": -1}],
+            Kerr.ILLEGAL_GENERATION: [{"GenerationIdOrMemberEpoch": n} for n in (a.generation + 1, -1)],
             Kerr.UNKNOWN_MEMBER_ID: [{"MemberId": NOBODY}, {"MemberId": "", "GenerationIdOrMemberEpoch": -1}],
         }
         if version >= 7:
@@ -635,7 +635,8 @@ class TestOffsets:
         assert other.commit({where: 1}) == {where: Kerr.NONE}
         assert other.join_once().ErrorCode == leader.receive_join(joins).ErrorCode == Kerr.NONE
         assert other.commit({where: 2}) == {where: Kerr.REBALANCE_IN_PROGRESS}
-        assert other.commit({where: 2}, GenerationIdOrMemberEpoch=other.generation - 1) == {where: Kerr.ILLEGAL_GENERATION}
+        told = other.commit({where: 2}, GenerationIdOrMemberEpoch=other.generation - 1)
+        assert told == {where: Kerr.ILLEGAL_GENERATION}
         assert leader.sync({leader.id: b"", other.id: b""}).ErrorCode == Kerr.NONE
         assert committed(leader.conn, group, [where]) == {where: 1}
 
@@ -741,7 +742,11 @@ class TestOffsetsInTheCoordinationStore:
             GroupId=group,
             Topics=[{"Name": t, "PartitionIndexes": [i for u, i in partitions if u == t]} for t in dict(partitions)],
         )
-        return {(t.Name, p.PartitionIndex): (p.CommittedOffset, p.Metadata, p.ErrorCode) for t in answer.Topics for p in t.Partitions}
+        return {
+            (topic.Name, row.PartitionIndex): (row.CommittedOffset, row.Metadata, row.ErrorCode)
+            for topic in answer.Topics
+            for row in topic.Partitions
+        }
 
     def test_they_are_apart_from_the_coordinators(self, conn, group, shared_topic):
         where, other = (shared_topic, 2), (shared_topic, 1)
