@@ -190,7 +190,9 @@ void group_replay_end(struct group_shard *sh)
 enum err group_shard_replay(struct group_shard *sh, const struct group_replay *at, struct bytes key, struct bytes value)
 {
     sh->record_offset = MAX(sh->record_offset, at->offset);
-    struct record rec = {.at = at, .key = reader_of(key.data, key.size), .value = value};
+    struct record rec = {.at = at, .value = value};
+    if (!key.data) return skip(sh, &rec, ERR_TRUNCATED, "key", 0);
+    rec.key = reader_of(key.data, key.size);
     int16_t type = reader_i16(&rec.key);
     if (rec.key.err) return skip(sh, &rec, rec.key.err, "key", 0);
     arena_init(&rec.arena, SIZE_MAX);

@@ -44,10 +44,8 @@ static struct uuid on_member_id(void *arg)
 static struct group_shard *shard_new(struct host *h)
 {
     struct group_shard_env env = {h, on_answer, on_write, on_member_id};
-    struct group_options opt = {.session_timeout_max_ms = INT32_MAX,
-                                .size_max = 100,
-                                .metadata_bytes_max = 4096,
-                                .offsets_retention_ms = 1000};
+    struct group_options opt = {
+        .session_timeout_max_ms = INT32_MAX, .size_max = 100, .metadata_bytes_max = 4096, .offsets_retention_ms = 1000};
     return group_shard_new(0, &env, &opt);
 }
 

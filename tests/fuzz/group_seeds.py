@@ -1,4 +1,4 @@
-"""Seeds of group_fuzz: records as Kafka's own classes wrote them (protocol/golden.tsv), in the form that it cuts apart."""
+"""Seeds of group_fuzz: records that Kafka's own classes wrote (protocol/golden.tsv), in the form that it cuts apart."""
 
 import pathlib
 import struct

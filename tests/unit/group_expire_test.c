@@ -109,8 +109,8 @@ static void test_a_subscription_newer_than_we_know_is_read(void **state)
     struct bytes newer = subscription(&w, 3, "t");
     put_be16((uint8_t *)(uintptr_t)newer.data, 99);
     newer.size -= 7; /* and ends otherwise */
-    log_has_group(&w, &(struct group_spec){"g", "consumer", "range", 5, START_MS,
-                                           MEMBERS({.id = "m1", .subscription = newer})});
+    log_has_group(
+        &w, &(struct group_spec){"g", "consumer", "range", 5, START_MS, MEMBERS({.id = "m1", .subscription = newer})});
     put_as(&w, "m1", PARTS({"t", 0, 1}, {"v", 0, 3}));
     world_age(&w, RETENTION_MS);
     expire(&w);
@@ -128,12 +128,18 @@ static void test_hostile_subscriptions_keep_all_offsets(void **state)
         bytes_of(""),
         {(const uint8_t *)"\0", 1},
         {(const uint8_t *)"\0\0", 2},
-        {(const uint8_t *)"\0\0\x7f\xff\xff\xff", 6},                     /* two billion topics */
-        {(const uint8_t *)"\0\0\xff\xff\xff\xff\0\0\0\0", 10},            /* null */
-        {(const uint8_t *)"\0\0\0\0\0\1\x7f\xff" "t", 9},                 /* a name past the end */
-        {(const uint8_t *)"\0\0\0\0\0\1\xff\xff\xff\xff\xff\xff", 12},    /* a null name */
-        {(const uint8_t *)"\0\0\0\0\0\1\0\1" "u\x7f\xff\xff\xff", 13},    /* user data past the end */
-        {(const uint8_t *)"\0\0\0\0\0\1\0\1" "u", 9},                     /* none */
+        {(const uint8_t *)"\0\0\x7f\xff\xff\xff", 6},          /* two billion topics */
+        {(const uint8_t *)"\0\0\xff\xff\xff\xff\0\0\0\0", 10}, /* null */
+        {(const uint8_t *)"\0\0\0\0\0\1\x7f\xff"
+                          "t",
+         9},                                                           /* a name past the end */
+        {(const uint8_t *)"\0\0\0\0\0\1\xff\xff\xff\xff\xff\xff", 12}, /* a null name */
+        {(const uint8_t *)"\0\0\0\0\0\1\0\1"
+                          "u\x7f\xff\xff\xff",
+         13}, /* user data past the end */
+        {(const uint8_t *)"\0\0\0\0\0\1\0\1"
+                          "u",
+         9}, /* none */
     };
     for (size_t i = 0; i < ARRAY_COUNT(hostile); i++) {
         log_has_group(&w, &(struct group_spec){"g", "consumer", "range", 5, START_MS,
@@ -182,7 +188,8 @@ static void test_an_offset_with_an_end_of_its_own_expires_then(void **state)
     world_start(&w);
     const struct part *early = PARTS({"t", 0, 7}), *late = PARTS({"t", 1, 7});
     commit_as(&w, &(struct commit_spec){.group = "g", .generation = -1, .retention_ms = 100, .parts = early});
-    commit_as(&w, &(struct commit_spec){.group = "g", .generation = -1, .retention_ms = 3 * RETENTION_MS, .parts = late});
+    commit_as(&w,
+              &(struct commit_spec){.group = "g", .generation = -1, .retention_ms = 3 * RETENTION_MS, .parts = late});
     log_safe(&w);
     world_age(&w, 99);
     expire(&w);

@@ -1,5 +1,5 @@
-/* group/records: the bytes of keys and values, against those that Apache Kafka's own classes wrote (protocol/golden.tsv)
- * and against each other, by reading them back. */
+/* group/records: the bytes of keys and values, against those that Apache Kafka's classes wrote (protocol/golden.tsv),
+ * and what a commit makes of a request. */
 #include "group_log.h"
 
 #include "wire/gen/offset_commit_key.h"

@@ -438,18 +438,16 @@ static void random_commit(struct world *w, uint64_t *seed)
     for (uint32_t i = 0; i < count; i++)
         parts[i] = (struct part){random_of(seed, topics, 3), (int32_t)random_below(seed, 3), random_below(seed, 1000),
                                  random_of(seed, notes, 4), retention_ms ? -1 : (int32_t)random_below(seed, 4) - 1};
-    commit_as(w, &(struct commit_spec){.group = random_of(seed, groups, 4),
-                                       .generation = -1,
-                                       .retention_ms = retention_ms,
-                                       .parts = parts});
+    commit_as(w,
+              &(struct commit_spec){
+                  .group = random_of(seed, groups, 4), .generation = -1, .retention_ms = retention_ms, .parts = parts});
 }
 
 /* A group that members have been in, or are; empty ones can be deleted. */
 static void random_group(struct world *w, uint64_t *seed)
 {
-    static const struct member members[] = {{"m1", "i1", "c1", {(const uint8_t *)"sub", 3}, {(const uint8_t *)"part", 4}},
-                                            {.id = "m2"},
-                                            {.id = NULL}};
+    static const struct member members[] = {
+        {"m1", "i1", "c1", {(const uint8_t *)"sub", 3}, {(const uint8_t *)"part", 4}}, {.id = "m2"}, {.id = NULL}};
     if (w->pending_count > 0) return; /* a reload would lose it */
     bool empty = random_below(seed, 2) == 0;
     log_has_group(w, &(struct group_spec){random_of(seed, groups, 4), "consumer", empty ? NULL : "range",
