@@ -1,4 +1,4 @@
-"""What the measurements that stand alone (recovery, compaction, flush, cold_reads) share: flags, the end, a median."""
+"""What the measurements that stand alone (recovery, compaction, flush, cold_reads, groups) share: flags, the end, a median."""
 import argparse
 import statistics
 import time

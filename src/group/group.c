@@ -1,4 +1,5 @@
 /* group.c: the group itself: the table of groups, the table of states, who may stay in memory. */
+#include "base/utf8.h"
 #include "group/group_internal.h"
 
 struct group *group_find(struct group_shard *sh, struct str id)
@@ -100,7 +101,7 @@ int32_t group_partition_of(struct str group_id, int32_t partition_count)
 
 bool group_str_is_odd(struct str s)
 {
-    return s.size > 0 && memchr(s.data, '\0', s.size) != NULL;
+    return s.size > 0 && (memchr(s.data, '\0', s.size) != NULL || !str_is_utf8(s));
 }
 
 bool group_id_is_valid(struct str group_id, enum group_api api)

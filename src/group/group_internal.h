@@ -183,7 +183,8 @@ void group_drop_if_idle(struct group *grp);
 
 /* A new member's id, as Kafka makes them: `prefix`, "-" and a random UUID in hex. */
 char *group_make_member_id(struct group_shard *sh, struct str prefix);
-/* A string with a zero in it, which nothing of ours could find again. */
+/* A string with a zero in it, which nothing of ours could find again; or that is no UTF-8: Kafka never sends such to
+ * anybody, and clients whose strings are text could read no answer that has it. */
 bool group_str_is_odd(struct str s);
 
 static inline struct str group_id(const struct group *grp)

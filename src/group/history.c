@@ -1,4 +1,5 @@
 /* history.c: why each of the last rebalances was, who began it, how long it took; and a line in the log for each. */
+#include "base/utf8.h"
 #include "group/group_internal.h"
 
 #define LOG_MODULE "group"
@@ -27,6 +28,7 @@ void group_history_free(struct group *grp)
 static char *reason_of(const struct group_cause *cause)
 {
     if (cause->reason.size == 0) return mem_strdup(cause->what);
+    if (!str_is_utf8(cause->reason)) return mem_printf("%s: its reason is no text", cause->what);
     /* A cut must not be within a character. */
     size_t size = MIN(cause->reason.size, REASON_CHARS_MAX);
     while (size > 0 && size < cause->reason.size && ((uint8_t)cause->reason.data[size] & 0xc0) == 0x80) size--;

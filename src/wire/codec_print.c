@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/utf8.h"
 #include "wire/codec_internal.h"
 
 enum { LOG_ELEMENTS_MAX = 16 };
@@ -23,20 +24,6 @@ static void put_text(struct printer *p, const char *zero_terminated)
 static void put_char(struct printer *p, char c)
 {
     writer_i8(p->w, (int8_t)c);
-}
-
-/* The size of the UTF-8 character at `s`, 0 if there is none: overlong forms and surrogates are none. */
-static size_t utf8_size(const uint8_t *s, size_t left)
-{
-    static const uint32_t code_mins[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
-    if (n == 0 || n > left) return 0;
-    uint32_t code = n == 1 ? s[0] : s[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80) return 0;
-        code = code << 6 | (s[i] & 0x3f);
-    }
-    return code < code_mins[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
 }
 
 static void print_string(struct printer *p, struct str s)

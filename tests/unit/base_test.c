@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/reader.h"
 #include "base/slice.h"
+#include "base/utf8.h"
 #include "base/uuid.h"
 #include "base/writer.h"
 
@@ -58,6 +59,36 @@ static void varints_round_trip_at_every_length(void **state)
         }
     }
     buf_pool_free(pool);
+}
+
+static void text_is_told_from_other_bytes(void **state)
+{
+    (void)state;
+    static const struct str text[] = {STR_NULL,
+                                      STR_EMPTY,
+                                      STR("plain"),
+                                      STR("\xc2\x80"),
+                                      STR("\xdf\xbf"),
+                                      STR("\xe0\xa0\x80"),
+                                      STR("\xed\x9f\xbf"),
+                                      STR("\xee\x80\x80"),
+                                      STR("\xf0\x90\x80\x80"),
+                                      STR("\xf4\x8f\xbf\xbf"),
+                                      STR("a\0b")};
+    for (size_t i = 0; i < ARRAY_COUNT(text); i++) assert_true(str_is_utf8(text[i]));
+    static const struct str other[] = {STR("\x80"),
+                                       STR("a\xff"),
+                                       STR("\xc3"),
+                                       STR("\xc3("),
+                                       STR("\xc0\x80"),
+                                       STR("\xc1\xbf"),
+                                       STR("\xe0\x9f\xbf"),
+                                       STR("\xed\xa0\x80"),
+                                       STR("\xf0\x8f\xbf\xbf"),
+                                       STR("\xf4\x90\x80\x80"),
+                                       STR("\xf8\x88\x80\x80\x80"),
+                                       STR("fine \xe2\x82")};
+    for (size_t i = 0; i < ARRAY_COUNT(other); i++) assert_false(str_is_utf8(other[i]));
 }
 
 static void varint_too_long_is_corrupt(void **state)
@@ -136,6 +167,7 @@ int main(void)
         cmocka_unit_test(arena_refuses_past_its_limit_and_recovers_on_reset),
         cmocka_unit_test(uuid_text_is_kafkas),
         cmocka_unit_test(varints_round_trip_at_every_length),
+        cmocka_unit_test(text_is_told_from_other_bytes),
         cmocka_unit_test(varint_too_long_is_corrupt),
         cmocka_unit_test(writer_keeps_splices_in_place_when_bytes_are_inserted),
         cmocka_unit_test(a_tail_is_found_at_the_end_alone),

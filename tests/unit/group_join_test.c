@@ -197,6 +197,34 @@ static void names_with_a_zero_in_them_are_refused(void **state)
     world_stop(&w);
 }
 
+static void names_that_are_no_utf8_are_refused(void **state)
+{
+    (void)state;
+    WORLD(w);
+    struct world_call *c = world_call_new(&w, GROUP_JOIN, 9);
+    c->join_in = (struct join_group_request){.group_id = STR("g"),
+                                             .session_timeout_ms = 10000,
+                                             .rebalance_timeout_ms = 10000,
+                                             .member_id = STR_EMPTY,
+                                             .group_instance_id = STR_NULL,
+                                             .protocol_type = STR("consumer\xff")};
+    world_set_protocols(c, "range=r");
+    world_call(&w, c, &c->join_in, &c->join_out);
+    assert_error(c, "INVALID_REQUEST");
+    struct world_call *g = world_call_new(&w, GROUP_JOIN, 9);
+    g->join_in = c->join_in;
+    g->join_in.protocol_type = STR("consumer");
+    g->join_in.group_id = STR("\xed\xa0\x80");
+    world_call(&w, g, &g->join_in, &g->join_out);
+    assert_error(g, "INVALID_GROUP_ID");
+    struct world_call *fine = world_call_new(&w, GROUP_JOIN, 9);
+    fine->join_in = g->join_in;
+    fine->join_in.group_id = STR("gr\xc3\xbc\xc3\x9f");
+    world_call(&w, fine, &fine->join_in, &fine->join_out);
+    assert_error(fine, "MEMBER_ID_REQUIRED");
+    world_stop(&w);
+}
+
 /* ---- Room */
 
 static void options_of_size(struct group_options *opt, int32_t max)
@@ -463,6 +491,7 @@ int main(void)
         cmocka_unit_test(a_member_of_another_type_or_without_a_common_protocol_is_inconsistent),
         cmocka_unit_test(a_refused_join_before_version_7_has_an_empty_protocol_name),
         cmocka_unit_test(names_with_a_zero_in_them_are_refused),
+        cmocka_unit_test(names_that_are_no_utf8_are_refused),
         cmocka_unit_test(a_full_group_that_prepares_turns_away_who_does_not_wait_yet),
         cmocka_unit_test(a_full_stable_group_takes_its_members_back_and_no_others),
         cmocka_unit_test(of_a_group_larger_than_the_limit_the_last_to_come_back_are_removed),

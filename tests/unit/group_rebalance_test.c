@@ -317,6 +317,15 @@ static void a_long_reason_is_cut_between_characters(void **state)
     world_stop(&w);
 }
 
+static void a_reason_that_is_no_text_is_not_kept(void **state)
+{
+    (void)state;
+    WORLD(w);
+    world_join_new(&w, (struct world_join){.reason = "x\xff"});
+    assert_string_equal(history(&w, 0)->reason, "a member joined: its reason is no text");
+    world_stop(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_rebalance_is_remembered_with_reason_member_and_duration),
         cmocka_unit_test(the_last_sixteen_rebalances_are_kept),
         cmocka_unit_test(a_long_reason_is_cut_between_characters),
+        cmocka_unit_test(a_reason_that_is_no_text_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
