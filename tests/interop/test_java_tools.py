@@ -4,8 +4,6 @@ import base64
 import json
 import re
 
-import pytest
-
 from batches import Record, build, now_ms
 from brokers import wait_until
 
