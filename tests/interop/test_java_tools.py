@@ -9,6 +9,7 @@ from brokers import wait_until
 
 BROKER_CONFIG = {"log.retention.ms": "-1"}
 
+
 def consume(tool, topic, count, *more):
     arguments = ("--topic", topic, "--partition", 0, "--max-messages", count, "--timeout-ms", 60000)
     lines = tool("consumer.ConsoleConsumer", *arguments, *(more or ("--offset", "earliest"))).splitlines()
