@@ -4,12 +4,11 @@ import base64
 import json
 import re
 
-import pytest
-
 from batches import Record, build, now_ms
 from brokers import wait_until
 
 BROKER_CONFIG = {"log.retention.ms": "-1"}
+
 
 def consume(tool, topic, count, *more):
     arguments = ("--topic", topic, "--partition", 0, "--max-messages", count, "--timeout-ms", 60000)
