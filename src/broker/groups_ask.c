@@ -34,10 +34,9 @@ void groups_ask_answered(void *arg, struct group_call *call)
     a->answered(a);
 }
 
-/* While the partition is loaded a heartbeat is good: the member will be there, and need not rejoin (Kafka). */
 static void refuse(struct groups_ask *a, enum kerr kerr)
 {
-    if (kerr != KERR_COORDINATOR_LOAD_IN_PROGRESS || a->call.api != GROUP_HEARTBEAT) group_refuse(&a->call, kerr);
+    group_refuse(&a->call, kerr);
     a->answered(a);
 }
 

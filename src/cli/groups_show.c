@@ -151,7 +151,7 @@ static void print_head(const struct group_view *v)
     for (int32_t i = 0; i < v->row_count; i++) {
         if (v->rows[i].lag == LAG_UNKNOWN) continue;
         known++;
-        lag += MAX(v->rows[i].lag, 0);
+        if (__builtin_add_overflow(lag, MAX(v->rows[i].lag, 0), &lag)) lag = INT64_MAX;
         ms_max = MAX(ms_max, v->rows[i].lag_ms);
     }
     printf("%-12s%" PRId64 " records in %" PRId32 " partitions", "lag", lag, known);
@@ -286,7 +286,7 @@ int groups_describe(struct groups *g)
 
 /* ---- members ---- */
 
-/* "orders: 0-3,7  clicks: 1" */
+/* "orders:0-3,7 clicks:1", escaped: topics are what members say. */
 static struct str assigned_text(const struct group_member *m, struct arena *a)
 {
     char *text = NULL;
@@ -297,12 +297,15 @@ static struct str assigned_text(const struct group_member *m, struct arena *a)
         const struct topic_partition *p = &m->assigned[i];
         bool same = i > 0 && str_equal(p->topic, m->assigned[i - 1].topic);
         for (last = i; last + 1 < m->assigned_count && str_equal(m->assigned[last + 1].topic, p->topic) &&
-                       m->assigned[last + 1].partition == m->assigned[last].partition + 1;)
+                       m->assigned[last + 1].partition == (int64_t)m->assigned[last].partition + 1;)
             last++;
-        if (same)
+        if (same) {
             fputc(',', out);
-        else
-            fprintf(out, "%s%.*s:", i ? " " : "", STR_ARG(p->topic));
+        } else {
+            if (i > 0) fputc(' ', out);
+            print_escaped(out, p->topic);
+            fputc(':', out);
+        }
         fprintf(out, "%" PRId32, p->partition);
         if (last > i) fprintf(out, "-%" PRId32, m->assigned[last].partition);
     }
@@ -320,11 +323,7 @@ static void member_cells(struct table_out *t, struct str group, const struct gro
     table_out_text(t, or_dash(m->client_id));
     table_out_text(t, or_dash(m->host));
     cell_number(t, m->assigned_count, true);
-    struct str assigned = assigned_text(m, a);
-    if (assigned.size < 200)
-        table_out_printf(t, "%.*s", STR_ARG(assigned)); /* names of topics have nothing to escape */
-    else
-        table_out_text(t, assigned);
+    table_out_plain(t, assigned_text(m, a));
 }
 
 int groups_members(struct groups *g)

@@ -31,6 +31,11 @@ void table_out_text(struct table_out *t, struct str text)
     free(escaped); /* the C library's own */
 }
 
+void table_out_plain(struct table_out *t, struct str text)
+{
+    add_cell(t, mem_strndup(text.data, text.size));
+}
+
 void table_out_printf(struct table_out *t, const char *fmt, ...)
 {
     char text[256];

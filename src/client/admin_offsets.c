@@ -120,13 +120,18 @@ static enum look look_in_batch(struct record_query *q, const uint8_t *data, cons
     return LOOK_FOUND;
 }
 
+static bool has_sane_offsets(const struct batch_info *info)
+{
+    return info->base_offset >= 0 && info->base_offset < INT64_MAX - INT32_MAX && info->last_offset_delta >= 0;
+}
+
 /* In what a fetch brought; *next: where to read on when it is not there. */
 static enum look look(struct record_query *q, struct bytes data, int64_t *next)
 {
     size_t at = 0;
     while (data.size - at >= BATCH_HEADER_SIZE) {
         struct batch_info info;
-        if (batch_parse_header(&info, data.data + at, INT32_MAX)) return LOOK_BROKEN;
+        if (batch_parse_header(&info, data.data + at, INT32_MAX) || !has_sane_offsets(&info)) return LOOK_BROKEN;
         if ((size_t)info.size > data.size - at) return LOOK_CUT_SHORT;
         enum look l = look_in_batch(q, data.data + at, &info);
         if (l != LOOK_NOT_THERE) return l;

@@ -148,12 +148,19 @@ static void forget_pending(struct group *grp)
     HASH_ITER(by_id, grp->pending, p, next) group_pending_remove(grp, str_of(p->id));
 }
 
+/* Nothing is left of it but the wait for the outcome of another removal. */
+static bool is_gone(const struct group_position *pos)
+{
+    return !pos->committed && !pos->in_transactions && pos->writing == pos->removing;
+}
+
 /* As many of its offsets as go into a batch; with the last ones the group itself. */
 static bool delete_some(struct group *grp, struct group_call *call)
 {
     struct group_removal rm = {.group = grp};
     for (struct group_topic *t = grp->topics; t; t = t->hh.next) {
         for (struct group_position *pos = t->positions; pos; pos = pos->hh.next) {
+            if (is_gone(pos)) continue;
             if (group_removal_is_full(&rm)) return group_removal_send(&rm, call);
             group_removal_add(&rm, t, pos);
         }

@@ -93,7 +93,8 @@ struct group_position {
     int32_t partition;
     bool committed;           /* `safe` is there */
     struct group_offset safe; /* what OffsetFetch tells */
-    uint32_t writing;         /* records of it that are on their way, tombstones too */
+    uint32_t writing;         /* records of it that are on their way, */
+    uint32_t removing;        /*   these of them are tombstones */
     uint32_t in_transactions; /* open transactions that would change it */
     UT_hash_handle hh;
 };

@@ -10,6 +10,8 @@ enum {
     JOIN_NULL_PROTOCOL_SINCE = 7,
     JOIN_SKIP_ASSIGNMENT_SINCE = 9 /* KIP-814 */
 };
+/* Of what a member's id begins with; behind it come a dash and a UUID. */
+enum { MEMBER_ID_PREFIX_MAX = INT16_MAX - 1 - 36 };
 
 /* A JoinGroup while it is looked at. */
 struct joining {
@@ -171,6 +173,7 @@ static void static_rejoin_done(struct group_member *m, const struct static_rejoi
     struct group_call *call = m->join;
     m->join = NULL;
     group_member_set_joining(m, false);
+    group_member_heard(m);
     if (!call) return;
     struct join_group_response *out = call->out;
     bool skip = sr->skips_assignment && leads(m);
@@ -346,6 +349,13 @@ static void take_protocols(struct joining *j)
         if (!again[i]) j->protocols[j->protocol_count++] = (struct group_protocol){all[i].name, all[i].metadata};
 }
 
+/* The id that is made of it could not be written to the log, nor be told to a client. */
+static bool is_too_long(const struct joining *j)
+{
+    struct str prefix = str_is_null(j->in->group_instance_id) ? j->call->client_id : j->in->group_instance_id;
+    return prefix.size > MEMBER_ID_PREFIX_MAX;
+}
+
 static bool is_odd(const struct joining *j)
 {
     if (group_str_is_odd(j->in->group_instance_id) || group_str_is_odd(j->call->client_id) ||
@@ -387,7 +397,7 @@ void group_join(struct group_shard *sh, struct group_call *call)
         refuse(&j, in->member_id, KERR_INVALID_SESSION_TIMEOUT);
         return;
     }
-    if (is_odd(&j)) {
+    if (is_odd(&j) || is_too_long(&j)) {
         refuse(&j, in->member_id, KERR_INVALID_REQUEST);
         return;
     }

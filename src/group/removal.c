@@ -41,6 +41,7 @@ static void apply(struct group *grp, const struct removal *r, enum kerr kerr)
     for (size_t i = 0; i < r->count; i++) {
         struct group_position *pos = r->removed[i].pos;
         pos->writing--;
+        pos->removing--;
         if (!kerr) group_position_clear(grp, pos);
         group_position_drop_if_idle(grp, r->removed[i].topic, pos);
     }
@@ -99,6 +100,7 @@ void group_removal_add(struct group_removal *rm, struct group_topic *t, struct g
     }
     rm->removed[rm->count++] = (struct removed){t, pos};
     pos->writing++;
+    pos->removing++;
     group_write_offset_tombstone(w, rm->group, group_topic_name(t), pos->partition);
 }
 

@@ -10,6 +10,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import programs  # noqa: E402  (found by the line above)
 
+OLD_PLACES = {
+    "org.apache.kafka.tools.ConsoleProducer": "kafka.tools.ConsoleProducer",
+    "org.apache.kafka.tools.BrokerApiVersionsCommand": "kafka.admin.BrokerApiVersionsCommand",
+}
+
 
 @pytest.fixture(scope="session", autouse=True)
 def fetched():
@@ -21,3 +26,16 @@ def fetched():
 def java(request, fetched):
     """Kafka's own tools, of both releases in turn."""
     return programs.java_tools(request.param)
+
+
+@pytest.fixture
+def tool(java, broker):
+    """tool("TopicCommand", "--list"): runs it against the broker and returns what it printed."""
+
+    def run(name, *arguments, **more):
+        name = name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
+        if java.version == "3.9.1":
+            name = OLD_PLACES.get(name, name)
+        return java.run(name, "--bootstrap-server", broker.bootstrap, *arguments, **more)
+
+    return run

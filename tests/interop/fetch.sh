@@ -4,7 +4,7 @@
 #
 # jars    Apache Kafka's jars through Maven          build/kafka-3.9.1/libs, build/kafka-4.3.1/libs
 # driver  tests/interop/java/src, compiled once      build/interop/java
-# go      the franz-go program                       build/interop/franz
+# go      the franz-go program, and group members     build/interop/franz, build/interop/go-member
 # node    kafkajs and its codecs                     build/interop/node
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,7 +20,7 @@ newer() { # file, folder: is some source in the folder newer than the file, or t
 fetch_jars() {
     for version in 3.9.1 4.3.1; do
         libs=$build/kafka-$version/libs
-        [ -f "$libs/.complete" ] && continue
+        newer "$libs/.complete" "$here/java/kafka-$version" || continue
         say "Apache Kafka $version's jars, through Maven, into $libs"
         mkdir -p "$libs"
         mvn -q -B -f "$here/java/kafka-$version/pom.xml" dependency:copy-dependencies -DoutputDirectory="$libs"
@@ -41,8 +41,9 @@ build_driver() {
 
 build_go() {
     newer "$build/interop/franz" "$here/go" || return 0
-    say "building the franz-go program into $build/interop/franz"
-    (cd "$here/go" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -o "$build/interop/franz" .)
+    say "building the Go programs into $build/interop"
+    (cd "$here/go" && export CGO_ENABLED=0 GOFLAGS=-mod=readonly &&
+        go build -o "$build/interop/go-member" ./member && go build -o "$build/interop/franz" .)
     touch "$build/interop/franz"
 }
 

@@ -8,6 +8,8 @@ from messages import REPOSITORY
 
 INTEROP = REPOSITORY / "tests/interop"
 BUILD = REPOSITORY / "build"
+JVM = ["java", "-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN"]
+JVM += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
 def run_program(command, seconds=120):
@@ -24,18 +26,8 @@ class JavaTools:
     def __init__(self, version):
         self.version = version
         classpath = f"{BUILD}/interop/java:{BUILD}/kafka-{version}/libs/*"
-        logging = ["-Dlog4j2.level=WARN", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         self.process = subprocess.Popen(
-            [
-                "java",
-                "-Xmx512M",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                *logging,
-                "-cp",
-                classpath,
-                "ToolServer",
-            ],
+            [*JVM, "-cp", classpath, "ToolServer"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -137,7 +137,7 @@ class World:
 # A row of the tables that Kafka 3.9.1 forgets to break into lines, each as wide as its columns at least.
 ROW_39 = {
     "NEW-OFFSET": r"\S.*?\s+\S+\s+\d+\s+\d+ {5,}",
-    "STATUS": r"\S+\s+(?:\d+|Not Provided)\s+(?:Successful {5}|Error: :.*?\.(?=\S|$))",
+    "STATUS": r"\S+\s+(?:\d+|Not Provided)\s+(?:Successful {5}|Error: :.*?\.(?=\S+ {20,}|$))",
 }
 
 

@@ -11,25 +11,6 @@ from brokers import wait_until
 
 BROKER_CONFIG = {"log.retention.ms": "-1"}
 
-OLD_PLACES = {
-    "org.apache.kafka.tools.ConsoleProducer": "kafka.tools.ConsoleProducer",
-    "org.apache.kafka.tools.BrokerApiVersionsCommand": "kafka.admin.BrokerApiVersionsCommand",
-}
-
-
-@pytest.fixture
-def tool(java, broker):
-    """tool("TopicCommand", "--list"): runs it against the broker and returns what it printed."""
-
-    def run(name, *arguments, **more):
-        name = name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
-        if java.version == "3.9.1":
-            name = OLD_PLACES.get(name, name)
-        return java.run(name, "--bootstrap-server", broker.bootstrap, *arguments, **more)
-
-    return run
-
-
 def consume(tool, topic, count, *more):
     arguments = ("--topic", topic, "--partition", 0, "--max-messages", count, "--timeout-ms", 60000)
     lines = tool("consumer.ConsoleConsumer", *arguments, *(more or ("--offset", "earliest"))).splitlines()

@@ -24,7 +24,7 @@ _BAD_SIGNS = re.compile(
     r"ERROR: AddressSanitizer|runtime error:|LeakSanitizer|ThreadSanitizer|UndefinedBehaviorSanitizer|broken invariant"
 )
 # Ends what it starts when the tests themselves are killed: nobody else would, and a port or gigabytes would stay taken.
-_ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 _tick = threading.Event()  # never set: a wait() on it is a pause between two looks at a condition
 
 
@@ -103,7 +103,7 @@ class Broker:
         assert self.process is None or self.process.poll() is not None, "already running"
         with self.stderr_path.open("ab") as stderr:
             self.process = subprocess.Popen(
-                _ENDS_WITH_US + self.command(),
+                ENDS_WITH_US + self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
@@ -326,7 +326,7 @@ class Kafka39(_ApacheKafka):
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with (self.directory / "zookeeper.out").open("ab") as out:
             self.zookeeper = subprocess.Popen(
-                [*_ENDS_WITH_US, *_JVM, *self.logging(), "-cp", self.classpath, main, str(self.directory / "zoo.cfg")],
+                [*ENDS_WITH_US, *_JVM, *self.logging(), "-cp", self.classpath, main, str(self.directory / "zoo.cfg")],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

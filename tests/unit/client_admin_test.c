@@ -368,7 +368,7 @@ static void an_answer_about_something_else_is_an_error(void **state)
 enum { RECORDS_BASE = 1000 };
 
 /* Three records at offsets 10, 11 and 13 in one batch; `cut`: bytes that are missing at its end. */
-static void records(struct fake *fk, const struct asked *q, struct writer *w, size_t cut, bool spoil)
+static void records(struct fake *fk, const struct asked *q, struct writer *w, size_t cut, bool spoil, int64_t base)
 {
     struct batch_builder bb;
     struct writer batch;
@@ -377,7 +377,7 @@ static void records(struct fake *fk, const struct asked *q, struct writer *w, si
     for (int i = 0; i < 3; i++)
         batch_builder_add(&bb, RECORDS_BASE + i, (struct bytes){NULL, 0}, (struct bytes){(const uint8_t *)"v", 1}, NULL,
                           0);
-    bb.info.base_offset = 10;
+    bb.info.base_offset = base;
     ASSERT(batch_builder_finish(&bb, &batch) == OK);
     if (spoil) batch.buf->data[BATCH_HEADER_SIZE] ^= 1;
     struct fetch_response_partition_data p = fetch_response_partition_data_default;
@@ -396,17 +396,22 @@ static void records(struct fake *fk, const struct asked *q, struct writer *w, si
 
 static void whole_records(struct fake *fk, const struct asked *q, struct writer *w)
 {
-    records(fk, q, w, 0, false);
+    records(fk, q, w, 0, false, 10);
 }
 
 static void torn_records(struct fake *fk, const struct asked *q, struct writer *w)
 {
-    records(fk, q, w, 3, false);
+    records(fk, q, w, 3, false, 10);
 }
 
 static void spoilt_records(struct fake *fk, const struct asked *q, struct writer *w)
 {
-    records(fk, q, w, 0, true);
+    records(fk, q, w, 0, true, 10);
+}
+
+static void records_beyond_all_offsets(struct fake *fk, const struct asked *q, struct writer *w)
+{
+    records(fk, q, w, 0, false, INT64_MAX);
 }
 
 static void check_time(const struct step *steps, int count, int64_t offset, bool found, int64_t timestamp, int16_t kerr)
@@ -428,6 +433,8 @@ static void the_first_record_at_or_after_an_offset_is_found(void **state)
     static const struct step whole[] = {{.answer = metadata}, {.answer = whole_records}};
     static const struct step torn[] = {{.answer = metadata}, {.answer = torn_records}, {.answer = whole_records}};
     static const struct step spoilt[] = {{.answer = metadata}, {.answer = spoilt_records}};
+    static const struct step beyond[] = {{.answer = metadata}, {.answer = records_beyond_all_offsets}};
+    check_time(beyond, 2, 11, false, -1, KERR_CORRUPT_MESSAGE);
     check_time(whole, 2, 10, true, RECORDS_BASE, KERR_NONE);
     check_time(whole, 2, 12, true, RECORDS_BASE + 2, KERR_NONE);
     check_time(whole, 2, 5, true, RECORDS_BASE, KERR_NONE); /* what was there is compacted away */

@@ -399,6 +399,22 @@ static void test_a_large_group_goes_batch_by_batch(void **state)
     world_stop(&w);
 }
 
+/* Each finds positions that are there only because the other is removing them. */
+static void test_deletions_of_a_large_group_do_not_keep_each_other_busy(void **state)
+{
+    (void)state;
+    struct world w;
+    start_large(&w);
+    struct asked *a = delete_group(&w, "g"), *b = delete_group(&w, "g");
+    for (int i = 0; i < 100 && w.pending_count > 0; i++) log_safe_one(&w);
+    assert_true(a->answered && b->answered);
+    assert_int_equal(a->out.delete.error_code, KERR_NONE);
+    assert_int_equal(b->out.delete.error_code, KERR_NONE);
+    assert_int_equal(w.pending_count, 0);
+    assert_int_equal(group_shard_count(w.sh), 0);
+    world_stop(&w);
+}
+
 static void test_who_joins_between_the_batches_keeps_what_is_left(void **state)
 {
     (void)state;
@@ -434,6 +450,7 @@ int main(void)
         cmocka_unit_test(test_deletions_at_the_same_time_are_all_told),
         cmocka_unit_test(test_a_deletion_whose_client_has_gone_goes_on),
         cmocka_unit_test(test_a_large_group_goes_batch_by_batch),
+        cmocka_unit_test(test_deletions_of_a_large_group_do_not_keep_each_other_busy),
         cmocka_unit_test(test_who_joins_between_the_batches_keeps_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,29 @@ static void a_static_member_is_let_in_at_once_under_its_own_name(void **state)
     world_stop(&w);
 }
 
+/* Strings end at 32767 bytes, in answers and in the log. */
+static void a_name_of_which_no_id_can_be_made_is_refused(void **state)
+{
+    (void)state;
+    WORLD(w);
+    char *name = mem_zalloc(1, INT16_MAX + 1);
+    memset(name, 'x', INT16_MAX);
+    assert_error(world_join(&w, (struct world_join){.client_id = name}), "INVALID_REQUEST");
+    assert_error(world_join(&w, (struct world_join){.instance = name}), "INVALID_REQUEST");
+    assert_int_equal(group_shard_count(w.sh), 0);
+    name[INT16_MAX - 37] = '\0';
+    struct world_call *c = world_join(&w, (struct world_join){.instance = name});
+    world_advance(&w, 3000);
+    assert_error(c, "NONE");
+    assert_int_equal(c->join_out.member_id.size, INT16_MAX);
+    assert_error(world_sync(&w, (struct world_sync){.member = world_member(c), .type = "consumer", .protocol = "range", .generation = 1, .assignments = ""}),
+                 "waits");
+    world_write_all(&w);
+    assert_int_equal(world_state(&w, "g"), GROUP_STABLE);
+    mem_free(name);
+    world_stop(&w);
+}
+
 static void an_id_that_does_not_come_back_is_forgotten_after_a_session(void **state)
 {
     (void)state;
@@ -458,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_new_member_is_told_its_id_first_since_version_4),
         cmocka_unit_test(an_older_client_is_let_in_at_once),
         cmocka_unit_test(a_static_member_is_let_in_at_once_under_its_own_name),
+        cmocka_unit_test(a_name_of_which_no_id_can_be_made_is_refused),
         cmocka_unit_test(an_id_that_does_not_come_back_is_forgotten_after_a_session),
         cmocka_unit_test(a_rebalance_waits_for_ids_that_were_given_out),
         cmocka_unit_test(an_id_of_nobody_is_unknown_with_or_without_the_group),

@@ -219,6 +219,32 @@ static void a_second_restart_fences_the_first_before_its_record_is_safe(void **s
     world_stop(&w);
 }
 
+/* Half a session, after which the leader is heard of. */
+static void live_on(struct group_world *w, const char *leader)
+{
+    world_advance(w, 5000);
+    assert_error(world_heartbeat(w, (struct world_heartbeat){.member = leader, .generation = 1}), "NONE");
+}
+
+/* Its session ended while it waited, which does not count; another begins with the answer. */
+static void a_restart_that_is_written_late_begins_a_session(void **state)
+{
+    (void)state;
+    WORLD(w);
+    const char *ids[2];
+    stable_with_one(&w, ids);
+    world_join(&w, (struct world_join){.instance = "one"});
+    live_on(&w, ids[0]);
+    live_on(&w, ids[0]);
+    world_written(&w, KERR_NONE);
+    live_on(&w, ids[0]);
+    world_advance(&w, 4999);
+    assert_non_null(group_member_find_static(world_group(&w), STR("one")));
+    world_advance(&w, 1);
+    assert_null(group_member_find_static(world_group(&w), STR("one")));
+    world_stop(&w);
+}
+
 static void a_rebalance_that_begins_meanwhile_counts_the_restarted_member_as_joined(void **state)
 {
     (void)state;
@@ -388,6 +414,7 @@ int main(void)
         cmocka_unit_test(a_restart_that_is_not_written_is_undone),
         cmocka_unit_test(a_leaders_restart_that_is_not_written_gives_the_lead_back),
         cmocka_unit_test(a_second_restart_fences_the_first_before_its_record_is_safe),
+        cmocka_unit_test(a_restart_that_is_written_late_begins_a_session),
         cmocka_unit_test(a_rebalance_that_begins_meanwhile_counts_the_restarted_member_as_joined),
         cmocka_unit_test(a_restarted_member_waits_on_when_its_record_is_decided_during_a_rebalance),
         cmocka_unit_test(a_restarted_member_that_leaves_before_its_record_is_safe_is_told_so),
