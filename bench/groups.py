@@ -11,6 +11,7 @@ import sys
 import time
 
 import alone
+import lifecycle
 from alone import median_of
 from brokers import HERE, Barnabas, Failed, Kafka, log, options
 
@@ -58,8 +59,9 @@ def settled(row):
 
 def measure_one(broker, seconds, warmup):
     """Rows of one broker's life: (what, row)."""
-    broker.create("big", 1000)
     broker.create("small", 3)
+    broker.create("big", 1000)
+    lifecycle.settle(broker)  # of what a thousand partitions are to it
     # A compiler's warm-up, alike for both, and the coordinator's topic.
     kgroups(broker, topic="big", partitions=1000, groups=1, members=300)
     kgroups(broker, topic="small", partitions=3, groups=300, members=3, seconds=warmup / 2)

@@ -1,10 +1,10 @@
 /* kgroups.c: thousands of members of consumer groups, for comparing group coordinators over loopback.
  *
  * Members behave as consumers do: an id first, then JoinGroup and SyncGroup; once they are assigned something a
- * heartbeat and a commit every --interval ms, spread evenly over it; told to, they join again.  A group has settled when
- * all its members have been assigned their parts in one generation.  Prints one JSON object: how long that took from the
- * first JoinGroup on, and what it and a window after it cost the processes in --pid; times are in the unit that the key
- * ends with.
+ * heartbeat and a commit every --interval ms, spread evenly over it; told to, they join again.  A group has settled
+ * when all its members have been assigned their parts in one generation.  Prints one JSON object: how long that took
+ * from the first JoinGroup on, and what it and a window after it cost the processes in --pid; times are in the unit
+ * that the key ends with.
  *
  * One thread, one epoll, a connection a member, at most one request in flight on each.  It speaks through the project's
  * own codec (src/wire); beside that it is a tool of the benchmarks and no part of the product, and ends at the first
@@ -124,7 +124,8 @@ static double cpu_s(void)
     for (int i = 0; i < O.pid_count; i++) {
         clockid_t clock;
         struct timespec t;
-        if (clock_getcpuclockid(O.pids[i], &clock) || clock_gettime(clock, &t)) die("process %d is not there", O.pids[i]);
+        if (clock_getcpuclockid(O.pids[i], &clock) || clock_gettime(clock, &t))
+            die("process %d is not there", O.pids[i]);
         sum += (double)t.tv_sec + (double)t.tv_nsec / 1e9;
     }
     return sum;
@@ -198,7 +199,8 @@ static struct reader response_begin(const struct member *m, size_t size, int16_t
 {
     struct reader r = reader_of(m->in + 4, size);
     struct response_header h;
-    check(response_header_decode(&h, wire_response_header_version(wire_api_find(key), version), &r, &G.arena), "header");
+    check(response_header_decode(&h, wire_response_header_version(wire_api_find(key), version), &r, &G.arena),
+          "header");
     if (h.correlation_id != key) die("an answer to another request");
     return r;
 }
@@ -550,7 +552,8 @@ static void make_members(void)
     writer_fini(&w);
 
     G.groups = mem_zalloc((size_t)O.groups, sizeof *G.groups);
-    for (int i = 0; i < O.groups; i++) snprintf(G.groups[i].name, sizeof G.groups[i].name, "kgroups-%d-%d", getpid(), i);
+    for (int i = 0; i < O.groups; i++)
+        snprintf(G.groups[i].name, sizeof G.groups[i].name, "kgroups-%d-%d", getpid(), i);
     find_coordinator();
 
     G.member_count = O.groups * O.members;
@@ -650,10 +653,10 @@ static const char usage[] =
 
 int main(int argc, char **argv)
 {
-    static const struct option opts[] = {
-        {"broker", 1, 0, 'b'},   {"topic", 1, 0, 't'},   {"partitions", 1, 0, 'p'}, {"groups", 1, 0, 'g'},
-        {"members", 1, 0, 'm'},  {"seconds", 1, 0, 's'}, {"warmup", 1, 0, 'w'},     {"interval", 1, 0, 'i'},
-        {"session", 1, 0, 'S'}, {"pid", 1, 0, 'I'},     {"help", 0, 0, 'h'},       {0, 0, 0, 0}};
+    static const struct option opts[] = {{"broker", 1, 0, 'b'}, {"topic", 1, 0, 't'},    {"partitions", 1, 0, 'p'},
+                                         {"groups", 1, 0, 'g'}, {"members", 1, 0, 'm'},  {"seconds", 1, 0, 's'},
+                                         {"warmup", 1, 0, 'w'}, {"interval", 1, 0, 'i'}, {"session", 1, 0, 'S'},
+                                         {"pid", 1, 0, 'I'},    {"help", 0, 0, 'h'},     {0, 0, 0, 0}};
     const char *broker = NULL;
     int o;
     while ((o = getopt_long(argc, argv, "", opts, NULL)) != -1) switch (o) {

@@ -60,7 +60,11 @@ static void a_name_of_which_no_id_can_be_made_is_refused(void **state)
     world_advance(&w, 3000);
     assert_error(c, "NONE");
     assert_int_equal(c->join_out.member_id.size, INT16_MAX);
-    assert_error(world_sync(&w, (struct world_sync){.member = world_member(c), .type = "consumer", .protocol = "range", .generation = 1, .assignments = ""}),
+    assert_error(world_sync(&w, (struct world_sync){.member = world_member(c),
+                                                    .type = "consumer",
+                                                    .protocol = "range",
+                                                    .generation = 1,
+                                                    .assignments = ""}),
                  "waits");
     world_write_all(&w);
     assert_int_equal(world_state(&w, "g"), GROUP_STABLE);
