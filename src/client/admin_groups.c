@@ -274,8 +274,6 @@ bool admin_describe_groups(struct cluster *cl, struct group_description *groups,
     for (int32_t i = 0; i < count; i++) {
         groups[i].answer = items[i].answer;
         groups[i].coordinator = items[i].coordinator;
-        groups[i].coordinator.host = arena_str(a, items[i].coordinator.host);
-        groups[i].coordinator.rack = arena_str(a, items[i].coordinator.rack);
     }
     return true;
 }

@@ -56,6 +56,9 @@ static bool find_coordinators(struct attempt *at, struct group_item *items, int3
     *pending_count = 0;
     for (int32_t i = 0; i < n; i++) {
         of[i]->coordinator = cluster_find_node(at->cl, wanted[i].node_id);
+        /* What a later answer says of that node must not take the names away. */
+        of[i]->coordinator.host = arena_str(a, of[i]->coordinator.host);
+        of[i]->coordinator.rack = arena_str(a, of[i]->coordinator.rack);
         if (wanted[i].kerr)
             group_item_answer(of[i], wanted[i].kerr, wanted[i].message);
         else if (of[i]->coordinator.id < 0)

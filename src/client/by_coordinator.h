@@ -7,8 +7,8 @@
 /* One group on its way. */
 struct group_item {
     struct str group;
-    int32_t index; /* in the caller's array */
-    struct node coordinator;
+    int32_t index;           /* in the caller's array */
+    struct node coordinator; /* its names in the question's arena */
     bool done;
     struct group_answer answer; /* the last one, when it is not done */
 };

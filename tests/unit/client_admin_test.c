@@ -444,9 +444,8 @@ static void the_first_record_at_or_after_an_offset_is_found(void **state)
 
 /* ---- groups ---- */
 
-static void description(struct fake *fk, const struct asked *q, struct writer *w)
+static void description_of(struct str group, const struct asked *q, struct writer *w)
 {
-    (void)fk;
     static const uint8_t torn_assignment[] = {0, 1, 0, 0, 0, 9, 0};
     struct describe_groups_response_described_group_member m = describe_groups_response_described_group_member_default;
     m.member_id = STR("m");
@@ -461,7 +460,7 @@ static void description(struct fake *fk, const struct asked *q, struct writer *w
          .client_id = STR("c")},
     };
     struct describe_groups_response_described_group g = describe_groups_response_described_group_default;
-    g.group_id = STR("g");
+    g.group_id = group;
     g.group_state = STR("Stable");
     g.protocol_type = STR("consumer");
     g.members = &m;
@@ -472,6 +471,63 @@ static void description(struct fake *fk, const struct asked *q, struct writer *w
     res.groups = &g;
     res.groups_count = 1;
     PUT(describe_groups_response, &res, q, w);
+}
+
+static void description(struct fake *fk, const struct asked *q, struct writer *w)
+{
+    (void)fk;
+    description_of(STR("g"), q, w);
+}
+
+static void description_of_h(struct fake *fk, const struct asked *q, struct writer *w)
+{
+    (void)fk;
+    description_of(STR("h"), q, w);
+}
+
+static void coordinators_at(struct fake *fk, const struct asked *q, struct writer *w, struct str host)
+{
+    struct find_coordinator_response_coordinator c[2] = {find_coordinator_response_coordinator_default,
+                                                         find_coordinator_response_coordinator_default};
+    c[0].key = STR("g");
+    c[1].key = STR("h");
+    for (int i = 0; i < 2; i++) {
+        c[i].node_id = 7;
+        c[i].host = host;
+        c[i].port = fk->port;
+    }
+    struct find_coordinator_response res = find_coordinator_response_default;
+    res.coordinators = c;
+    res.coordinators_count = 2;
+    PUT(find_coordinator_response, &res, q, w);
+}
+
+static void coordinators(struct fake *fk, const struct asked *q, struct writer *w)
+{
+    coordinators_at(fk, q, w, STR("127.0.0.1"));
+}
+
+static void coordinators_by_another_name(struct fake *fk, const struct asked *q, struct writer *w)
+{
+    coordinators_at(fk, q, w, STR("localhost"));
+}
+
+static void a_coordinator_that_is_renamed_keeps_its_name_in_what_was_told_before(void **state)
+{
+    (void)state;
+    static const struct step steps[] = {{.answer = coordinators},
+                                        {.answer = description}, /* and nothing of "h" */
+                                        {.answer = coordinators_by_another_name},
+                                        {.answer = description_of_h}};
+    struct world w = {.fake = {.without_consumer_groups = true}};
+    world_start(&w, steps, ARRAY_COUNT(steps), 60000);
+    struct group_description g[2] = {{.id = STR("g")}, {.id = STR("h")}};
+    if (!admin_describe_groups(w.cl, g, 2, &w.arena, &w.failure)) fail_msg("%s", w.failure.text);
+    assert_int_equal(g[0].answer.kerr, KERR_NONE);
+    assert_int_equal(g[1].answer.kerr, KERR_NONE);
+    assert_true(str_is(g[0].coordinator.host, "127.0.0.1"));
+    assert_true(str_is(g[1].coordinator.host, "localhost"));
+    world_stop(&w);
 }
 
 static void rebalances_are_told_and_a_torn_assignment_is_none(void **state)
@@ -539,6 +595,7 @@ int main(void)
         cmocka_unit_test(a_partition_that_there_is_not_is_told_at_once),
         cmocka_unit_test(an_answer_about_something_else_is_an_error),
         cmocka_unit_test(the_first_record_at_or_after_an_offset_is_found),
+        cmocka_unit_test(a_coordinator_that_is_renamed_keeps_its_name_in_what_was_told_before),
         cmocka_unit_test(rebalances_are_told_and_a_torn_assignment_is_none),
         cmocka_unit_test(each_partition_of_a_commit_has_its_own_answer),
     };
