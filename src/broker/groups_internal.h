@@ -57,6 +57,7 @@ struct group_loop {
     size_t slot_count, slot_cap;
     struct list load_queue; /* struct group_load */
     size_t loads;           /* at work */
+    bool starting;          /* more of them, at the moment */
     size_t active;          /* partitions that are not idle */
     struct loop_msg stop_msg, stopped_msg;
     bool stopping;

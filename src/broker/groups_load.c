@@ -18,7 +18,6 @@
 
 enum {
     LOADS_AT_ONCE = 2, /* on each loop */
-    DECOMPRESSED_BYTES_MAX = 256 << 20,
     RETRY_US_MIN = 1000 * 1000,
     RETRY_US_MAX = 60 * 1000 * 1000
 };
@@ -84,7 +83,7 @@ static enum err replay_records(struct group_load *ld, const uint8_t *data, const
 {
     struct record_iter it;
     struct record rec;
-    enum err e = record_iter_init(&it, data, (size_t)b->size, DECOMPRESSED_BYTES_MAX);
+    enum err e = record_iter_init(&it, data, (size_t)b->size, BATCH_UNPACKED_STORED_MAX);
     if (e) return e;
     while (!(e = record_iter_next(&it, &rec)))
         if (rec.offset >= ld->at) replay_record(ld, b, &rec);
@@ -164,15 +163,19 @@ static void load_work(struct job *job)
 
 static void submit(struct group_load *ld);
 
+/* A load that needs no worker is over at once, and comes by here before we are through: the rest is ours. */
 static void start_next(struct group_loop *at)
 {
     struct list_node *n;
+    if (at->starting) return;
+    at->starting = true;
     while (at->loads < LOADS_AT_ONCE && (n = list_pop_front(&at->load_queue))) {
         struct group_load *ld = CONTAINER_OF(n, struct group_load, in_queue);
         ld->at_work = true;
         at->loads++;
         submit(ld);
     }
+    at->starting = false;
 }
 
 static void leave_queue(struct group_load *ld)

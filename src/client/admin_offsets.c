@@ -12,8 +12,7 @@ enum {
     FETCH_LITTLE_BYTES = 32 << 10,
     FETCH_ONE_BATCH_BYTES = 1, /* the first batch comes whole, whatever its size */
     FETCH_BYTES_MAX = 50 << 20,
-    FETCH_PARTITIONS_MAX = 500, /* in one request */
-    DECOMPRESSED_MAX = 256 << 20
+    FETCH_PARTITIONS_MAX = 500 /* in one request */
 };
 
 static struct leader_item *make_items(const struct topic_partition *(*of)(const void *queries, int32_t index),
@@ -107,7 +106,7 @@ static enum look look_in_batch(struct record_query *q, const uint8_t *data, cons
     if (batch_last_offset(info) < q->offset || (info->attributes & BATCH_CONTROL)) return LOOK_NOT_THERE;
     if (!batch_crc_ok(data, info)) return LOOK_BROKEN;
     struct record_iter it;
-    if (record_iter_init(&it, data, (size_t)info->size, DECOMPRESSED_MAX)) return LOOK_BROKEN;
+    if (record_iter_init(&it, data, (size_t)info->size, BATCH_UNPACKED_STORED_MAX)) return LOOK_BROKEN;
     struct record rec;
     enum err e;
     do {
