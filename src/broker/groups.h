@@ -48,7 +48,6 @@ struct groups_ask {
     struct groups_asking *of;
     int32_t partition;
     struct loop *owner;
-    struct arena arena; /* the answer's, where several are made at the same time */
     struct loop_msg msg, drop_msg;
     void (*answered)(struct groups_ask *a); /* on the owner */
     struct hosted *held;                    /* the shard has the call; the owner's */
@@ -60,6 +59,7 @@ struct groups_asking {
     struct request *rq;
     struct groups *groups;
     struct groups_ask *asks;
+    struct arena *arenas; /* where the answers go, by the loop that makes them; NULL: there is one, in the request's */
     size_t count, cap;
     size_t out; /* answers and messages that are not back yet: the request may not end before */
 };

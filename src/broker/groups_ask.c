@@ -9,8 +9,9 @@
 #include "os/net.h"
 #include "wire/gen/list_groups.h"
 
-/* What one answer may take of memory when several are made at once; of a single one the request's own limit counts. */
-enum { ANSWER_BYTES_MAX = 256 << 20 };
+/* Of the memory of a request's answers, when there are several: a client may ask for the same large group again and
+ * again.  What is being answered when it is reached comes whole. */
+enum { ANSWERS_BYTES_MAX = 256 << 20 };
 
 /* ---- On the shard's loop */
 
@@ -48,11 +49,19 @@ static void hand_to_shard(struct groups_ask *a, struct hosted *h)
     hosted_rearm(h);
 }
 
+/* What the answers of this loop may take. */
+static bool has_room(const struct groups_ask *a)
+{
+    return !a->of->arenas || a->call.arena->used < a->call.arena->bytes_max;
+}
+
 static void ask_shard(struct groups_ask *a)
 {
     struct group_loop *at = &a->of->groups->loops[loop_index(a->owner)];
     struct hosted *h = hosted_find(at, a->partition);
-    if (!h || !h->serves)
+    if (!has_room(a))
+        refuse(a, KERR_INVALID_REQUEST);
+    else if (!h || !h->serves)
         refuse(a, KERR_NOT_COORDINATOR);
     else if (h->state != HOSTED_OPEN)
         refuse(a, KERR_COORDINATOR_LOAD_IN_PROGRESS);
@@ -123,6 +132,16 @@ void groups_asking_begin(struct groups_asking *as, struct request *rq, size_t ca
 {
     *as = (struct groups_asking){.rq = rq, .groups = rq->broker->groups, .cap = cap};
     as->asks = arena_array(&rq->arena, struct groups_ask, cap);
+    if (cap <= 1) return;
+    unsigned loop_count = rq->broker->loop_count;
+    as->arenas = arena_array(&rq->arena, struct arena, loop_count);
+    for (unsigned i = 0; i < loop_count; i++) arena_init(&as->arenas[i], ANSWERS_BYTES_MAX / loop_count);
+}
+
+/* Each loop that makes answers has an arena of its own, as they may do so at the same time. */
+static struct arena *arena_of(const struct groups_asking *as, const struct loop *owner)
+{
+    return as->arenas ? &as->arenas[loop_index(owner)] : &as->rq->arena;
 }
 
 /* "/127.0.0.1", "/0:0:0:0:0:0:0:1": Java's way of showing an address. */
@@ -138,8 +157,12 @@ struct groups_ask *groups_ask(struct groups_asking *as, enum group_api api, stru
 {
     ASSERT(as->count < as->cap);
     struct request *rq = as->rq;
+    struct broker *br = rq->broker;
     struct groups_ask *a = &as->asks[as->count++];
     a->of = as;
+    a->partition =
+        group_id_is_valid(group_id, api) ? group_partition_of(group_id, groups_partition_count(as->groups)) : -1;
+    a->owner = a->partition < 0 ? rq->loop : br->loops[(unsigned)a->partition % br->loop_count];
     a->call = (struct group_call){
         .api = api,
         .version = rq->version,
@@ -147,28 +170,20 @@ struct groups_ask *groups_ask(struct groups_asking *as, enum group_api api, stru
         .client_host = api == GROUP_JOIN ? client_host(rq) : STR_EMPTY, /* nobody else looks at it */
         .in = in,
         .out = out,
-        .arena = &rq->arena,
+        .arena = arena_of(as, a->owner),
     };
-    if (as->cap > 1) { /* another shard may be at work for this request at the same time */
-        arena_init(&a->arena, ANSWER_BYTES_MAX);
-        a->call.arena = &a->arena;
-    }
-    a->partition =
-        group_id_is_valid(group_id, api) ? group_partition_of(group_id, groups_partition_count(as->groups)) : -1;
     return a;
 }
 
 void groups_ask_send(struct groups_ask *a)
 {
     struct groups_asking *as = a->of;
-    struct broker *br = as->rq->broker;
     if (a->partition < 0) {
         group_refuse(&a->call, KERR_INVALID_GROUP_ID);
         a->over = true;
         return;
     }
     as->out++;
-    a->owner = br->loops[(unsigned)a->partition % br->loop_count];
     if (a->owner == as->rq->loop) {
         a->answered = answered_here;
         ask_shard(a);
@@ -204,8 +219,8 @@ enum step groups_asking_wait(struct groups_asking *as)
 {
     if (as->rq->cancelled) take_back_all(as);
     if (as->out > 0) return WAIT;
-    for (size_t i = 0; i < as->count; i++)
-        if (as->asks[i].call.arena == &as->asks[i].arena) arena_absorb(&as->rq->arena, &as->asks[i].arena);
+    for (unsigned i = 0; as->arenas && i < as->rq->broker->loop_count; i++)
+        arena_absorb(&as->rq->arena, &as->arenas[i]);
     return DONE;
 }
 
@@ -292,7 +307,7 @@ static void list_begin(struct groups_listing *l, struct request *rq)
         struct groups_list_part *part = &l->parts[i];
         part->of = l;
         part->at = &br->groups->loops[i];
-        arena_init(&part->arena, ANSWER_BYTES_MAX);
+        arena_init(&part->arena, SIZE_MAX); /* as many as there are groups */
         part->msg.run = on_list;
         loop_post(part->at->loop, &part->msg);
     }

@@ -166,9 +166,19 @@ class Broker:
         found = _BAD_SIGNS.search(text)
         assert not found, text[max(0, found.start() - 500) : found.start() + 6000]
 
-    def rss_bytes(self):
+    def _status_bytes(self, what):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+        return int(re.search(rf"{what}:\s+(\d+) kB", status).group(1)) * 1024
+
+    def rss_bytes(self):
+        return self._status_bytes("VmRSS")
+
+    def peak_rss_bytes(self):
+        """Since the start, or since it was forgotten."""
+        return self._status_bytes("VmHWM")
+
+    def forget_peak_rss(self):
+        pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def connect(self, **more):
         return rawkafka.Connection(self.address, **more)
