@@ -23,7 +23,7 @@ static void restore_member(struct group *grp, const struct group_metadata_value_
                     STR_ARG(from->member_id));
         return;
     }
-    struct group_protocol protocol = {str_of(grp->protocol ? grp->protocol : ""), from->subscription};
+    struct group_protocol protocol = {str_of(grp->protocol), from->subscription};
     struct group_member *m = group_member_add(
         grp, &(struct group_member_spec){.id = from->member_id,
                                          .instance_id = from->group_instance_id,
@@ -49,6 +49,7 @@ void group_restore(struct group *grp, const struct group_metadata_value *v)
     mem_free(grp->leader);
     grp->protocol_type = copy_or_null(v->protocol_type);
     grp->protocol = str_is_null(v->protocol) ? NULL : mem_strndup(v->protocol.data, v->protocol.size);
+    if (!grp->protocol && v->members_count > 0) grp->protocol = mem_strdup(""); /* a stable group has one */
     grp->leader = NULL;
     grp->generation = v->generation;
     for (int32_t i = 0; i < v->members_count; i++) restore_member(grp, &v->members[i]);

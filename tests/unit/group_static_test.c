@@ -351,6 +351,34 @@ static void a_restart_while_the_group_completes_starts_over_and_fences_who_waits
     world_stop(&w);
 }
 
+/* Nobody writes such a record, but it may be there. */
+static void a_restart_in_a_group_whose_record_names_no_protocol(void **state)
+{
+    (void)state;
+    struct group_world w;
+    world_new(&w, &world_options);
+    struct group_metadata_value_member_metadata m = group_metadata_value_member_metadata_default;
+    m.member_id = STR("m");
+    m.group_instance_id = STR("one");
+    m.client_id = m.client_host = STR("c");
+    m.session_timeout = m.rebalance_timeout = 10000;
+    m.subscription = m.assignment = (struct bytes){(const uint8_t *)"", 0};
+    struct group_metadata_value v = group_metadata_value_default;
+    v.protocol_type = STR("consumer");
+    v.generation = 1;
+    v.protocol = STR_NULL;
+    v.leader = STR("m");
+    v.members = &m;
+    v.members_count = 1;
+    group_restore(group_make(w.sh, STR("g")), &v);
+    world_load(&w);
+    struct world_call *c = world_join(&w, (struct world_join){.instance = "one", .protocols = "=r"});
+    world_written(&w, KERR_NONE);
+    assert_error(c, "NONE");
+    assert_int_equal(c->join_out.generation_id, 1);
+    world_stop(&w);
+}
+
 /* ---- Fencing */
 
 static void the_older_self_is_fenced_whatever_it_asks(void **state)
@@ -421,6 +449,7 @@ int main(void)
         cmocka_unit_test(a_restart_while_the_group_prepares_takes_the_waiting_ones_place),
         cmocka_unit_test(a_restart_may_be_the_last_one_that_a_rebalance_waits_for),
         cmocka_unit_test(a_restart_while_the_group_completes_starts_over_and_fences_who_waits),
+        cmocka_unit_test(a_restart_in_a_group_whose_record_names_no_protocol),
         cmocka_unit_test(the_older_self_is_fenced_whatever_it_asks),
         cmocka_unit_test(a_dynamic_member_cannot_take_a_static_ones_name),
         cmocka_unit_test(a_static_member_that_is_away_is_removed_when_its_session_ends),
