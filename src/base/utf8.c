@@ -24,3 +24,14 @@ bool str_is_utf8(struct str s)
     }
     return true;
 }
+
+size_t str_utf16_units(struct str s)
+{
+    size_t units = 0;
+    for (size_t i = 0; i < s.size; i++) {
+        uint8_t byte = (uint8_t)s.data[i];
+        units += (byte & 0xc0) != 0x80; /* bytes that continue a character make none */
+        units += byte >= 0xf0;          /* outside the BMP: a pair */
+    }
+    return units;
+}

@@ -11,4 +11,7 @@ size_t utf8_size(const uint8_t *s, size_t left);
 /* Nothing but UTF-8 characters; true of null and empty, too. */
 bool str_is_utf8(struct str s);
 
+/* As Java counts a string's length: in UTF-16 units, of which a character outside the BMP takes two. */
+size_t str_utf16_units(struct str s);
+
 #endif

@@ -77,6 +77,7 @@ struct group_rebalance {
     int64_t started_wall_ms, started_ms;
     int64_t took_ms;                      /* -1: not over */
     int32_t generation;                   /* that it led to; -1: none yet */
+    int32_t dropped;                      /* members that did not join in time */
     char *reason, *member_id, *client_id; /* of whom it began with; member_id may be NULL */
 };
 
@@ -288,6 +289,8 @@ void group_close(struct group *grp, enum kerr kerr);
 /* ---- history.c: the last rebalances, and a line in the log for each */
 
 void group_history_begin(struct group *grp, const struct group_cause *cause);
+/* A member had its time to join and did not. */
+void group_history_dropped(struct group *grp);
 /* All have joined (or nobody has): this is the generation. */
 void group_history_joined(struct group *grp);
 /* The group is stable or empty; nothing to end is no mistake. */
@@ -394,7 +397,6 @@ void group_write_offset_tombstone(struct group_write *w, const struct group *grp
 /* Hands it to the host and counts it in `writes` of group and shard; group_shard_written() takes it off, calls `done`,
  * frees it.  The calls that wait for it are in w->calls: one whose connection goes, or that a close answers, leaves. */
 void group_write_send(struct group_write *w);
-void group_write_free(struct group_write *w);
 void group_write_free(struct group_write *w);
 /* The errors that a failed write means to who waits: of a commit, of an assignment. */
 enum kerr group_commit_kerr(enum kerr write_kerr);

@@ -51,6 +51,12 @@ void group_history_begin(struct group *grp, const struct group_cause *cause)
                 grp->id, grp->generation, HASH_CNT(by_id, grp->members), r->member_id ? r->member_id : "", r->reason);
 }
 
+void group_history_dropped(struct group *grp)
+{
+    struct group_rebalance *r = newest(grp);
+    if (r && r->took_ms < 0) r->dropped++;
+}
+
 void group_history_joined(struct group *grp)
 {
     struct group_rebalance *r = newest(grp);
@@ -62,7 +68,7 @@ void group_history_end(struct group *grp)
     struct group_rebalance *r = newest(grp);
     if (!r || r->took_ms >= 0) return;
     r->took_ms = grp->shard->mono_ms - r->started_ms;
-    LOG_LIMITED(LOG_LEVEL_INFO, "group_rebalance", "group=%s at=end generation=%d members=%u state=%s took_ms=%lld",
-                grp->id, grp->generation, HASH_CNT(by_id, grp->members), group_state_name(grp->state),
-                (long long)r->took_ms);
+    LOG_LIMITED(LOG_LEVEL_INFO, "group_rebalance",
+                "group=%s at=end generation=%d members=%u state=%s took_ms=%lld dropped=%d", grp->id, grp->generation,
+                HASH_CNT(by_id, grp->members), group_state_name(grp->state), (long long)r->took_ms, r->dropped);
 }

@@ -3,6 +3,7 @@
  * A commit is one write: its partitions' records are read back together or not at all.  What it commits stands in the
  * write until the host says that it is safe, and only then in the positions; outcomes come in the order of the log, so
  * that of several commits of a partition the later record wins. */
+#include "base/utf8.h"
 #include "group/group_internal.h"
 #include "wire/gen/offset_commit.h"
 #include "wire/gen/offset_delete.h"
@@ -33,21 +34,10 @@ static enum kerr commit_check(struct group *grp, const struct offset_commit_requ
 }
 
 /* Kafka's limit counts UTF-16 units, whatever the option's name says. */
-static size_t utf16_size(struct str s)
-{
-    size_t units = 0;
-    for (size_t i = 0; i < s.size; i++) {
-        uint8_t byte = (uint8_t)s.data[i];
-        units += (byte & 0xc0) != 0x80; /* continuation bytes make none */
-        units += byte >= 0xf0;          /* outside the BMP: a pair */
-    }
-    return units;
-}
-
 static bool metadata_fits(const struct group_shard *sh, struct str metadata)
 {
     size_t limit = (size_t)sh->opt.metadata_bytes_max;
-    return metadata.size <= limit || utf16_size(metadata) <= limit;
+    return metadata.size <= limit || str_utf16_units(metadata) <= limit;
 }
 
 /* ---------------------------------------------------------------- answers */

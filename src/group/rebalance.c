@@ -74,7 +74,9 @@ static void remove_who_did_not_join(struct group *grp)
     struct group_member *m, *next;
     HASH_ITER(by_id, grp->members, m, next)
     {
-        if (!m->joining && !m->instance_id) group_member_remove(m);
+        if (m->joining || m->instance_id) continue;
+        group_history_dropped(grp);
+        group_member_remove(m);
     }
 }
 

@@ -142,6 +142,8 @@ static void members_that_did_not_join_by_the_longest_rebalance_timeout_are_remov
     assert_int_equal(a->join_out.members_count, 1);
     assert_error(world_heartbeat(&w, (struct world_heartbeat){.member = world_member(joined[1]), .generation = 2}),
                  "UNKNOWN_MEMBER_ID");
+    assert_int_equal(world_group(&w)->rebalances[0].dropped, 0);
+    assert_int_equal(world_group(&w)->rebalances[1].dropped, 1);
     world_stop(&w);
 }
 

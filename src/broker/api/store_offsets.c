@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "broker/broker.h"
 #include "coord/coord.h"
 #include "wire/gen/offset_commit.h"
@@ -76,18 +77,6 @@ static void on_set(void *arg, const struct coord_result *r)
     is_back(s, r->err && r->err != ERR_NOT_FOUND ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
 }
 
-/* As Java counts a string's length: what takes four bytes in UTF-8 is two units. */
-static size_t utf16_units(struct str s)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s.size; i++) {
-        uint8_t c = (uint8_t)s.data[i];
-        n += (c & 0xc0) != 0x80;
-        n += c >= 0xf0;
-    }
-    return n;
-}
-
 static void commit_partition(struct request *rq, const struct offset_commit_request_offset_commit_request_topic *topic,
                              int32_t i, int16_t *error_code)
 {
@@ -95,7 +84,7 @@ static void commit_partition(struct request *rq, const struct offset_commit_requ
     const struct offset_commit_request_offset_commit_request_partition *p = &topic->partitions[i];
     int64_t most = config_i64(broker_config(rq->broker, rq->loop), CFG_OFFSET_METADATA_MAX_BYTES);
     if (*error_code) return;
-    if ((int64_t)utf16_units(p->committed_metadata) > most) {
+    if ((int64_t)str_utf16_units(p->committed_metadata) > most) {
         *error_code = KERR_OFFSET_METADATA_TOO_LARGE;
         return;
     }
