@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/utf8.h"
 #include "broker/broker.h"
@@ -34,6 +35,12 @@ static void stored_init(struct stored *s, struct request *rq, struct str group, 
     s->parent = arena_printf(&rq->arena, "/consumers/%.*s/offsets/%.*s", STR_ARG(group), STR_ARG(topic));
     s->path = arena_printf(&rq->arena, "%.*s/%d", STR_ARG(s->parent), partition);
     s->error_code = error_code;
+}
+
+/* A path ends at a zero: the group would be another's. */
+static bool has_path(struct str group)
+{
+    return memchr(group.data, '\0', group.size) == NULL;
 }
 
 static struct coord_to to(struct stored *s, coord_done_fn done)
@@ -86,6 +93,10 @@ static void commit_partition(struct request *rq, const struct offset_commit_requ
     if (*error_code) return;
     if ((int64_t)str_utf16_units(p->committed_metadata) > most) {
         *error_code = KERR_OFFSET_METADATA_TOO_LARGE;
+        return;
+    }
+    if (!has_path(in->group_id)) {
+        *error_code = KERR_UNKNOWN_SERVER_ERROR;
         return;
     }
     struct stored *s = arena_alloc(&rq->arena, sizeof *s);
@@ -151,6 +162,10 @@ static void fetch_topic(struct request *rq, const struct offset_fetch_request_of
         p->metadata = STR_EMPTY;
         if (!topic_has_partition(view, p->partition_index)) {
             p->error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
+            continue;
+        }
+        if (!has_path(in->group_id)) {
+            p->error_code = KERR_UNKNOWN_SERVER_ERROR;
             continue;
         }
         struct stored *s = arena_alloc(&rq->arena, sizeof *s);
