@@ -28,7 +28,8 @@ enum group_api {
     GROUP_JOIN,      /* struct join_group_request, _response */
     GROUP_SYNC,      /* struct sync_group_request, _response */
     GROUP_HEARTBEAT, /* struct heartbeat_request, _response */
-    GROUP_LEAVE,     /* struct leave_group_request, _response: its members[] form in every version */
+    GROUP_LEAVE,     /* struct leave_group_request, _response: its members[] form in every version; before 3 the one
+                      * member's error is the answer's, too */
     GROUP_COMMIT,    /* struct offset_commit_request, _response; see group_shard_call() */
     GROUP_FETCH,     /* struct offset_fetch_request_offset_fetch_request_group, _response_..._group: one group of it */
     GROUP_DELETE_OFFSET, /* struct offset_delete_request, _response */

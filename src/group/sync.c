@@ -5,7 +5,7 @@
 #define LOG_MODULE "group"
 #include "base/log.h"
 
-enum { SYNC_PROTOCOL_SINCE = 5 };
+enum { SYNC_PROTOCOL_SINCE = 5 }; /* KIP-559: protocol type and name must be there */
 
 static void set_bytes(struct bytes *to, struct bytes from)
 {

@@ -19,13 +19,6 @@ static const struct leave_group_request *as_several(struct request *rq)
     return q;
 }
 
-/* The earlier versions have but one place for an error. */
-static void answer_as_one(struct leave_group_response *out)
-{
-    if (!out->error_code && out->members_count > 0) out->error_code = out->members[0].error_code;
-    out->members_count = 0;
-}
-
 enum step leave_group_handle(struct request *rq)
 {
     struct groups_asking *as = REQUEST_OP(rq, struct groups_asking);
@@ -35,6 +28,7 @@ enum step leave_group_handle(struct request *rq)
         groups_ask_send(groups_ask(as, GROUP_LEAVE, in->group_id, as_several(rq), rq->out));
     }
     enum step step = groups_asking_wait(as);
-    if (step == DONE && rq->version < SEVERAL_SINCE) answer_as_one(rq->out);
+    /* The earlier versions have but one place for an error, which the shard has filled in. */
+    if (step == DONE && rq->version < SEVERAL_SINCE) ((struct leave_group_response *)rq->out)->members_count = 0;
     return step;
 }
