@@ -1,10 +1,13 @@
 /* expire.c: offsets that have outlived their retention (KIP-211), and offsets of topics that are gone.
  *
  * A sweep walks the shard's groups and stops after so much work; a timer that is due at once lets it go on in the next
- * turn.  A group is looked at in one go. */
+ * turn.  Where much expires at once it also waits for what it has written.  A group is looked at in one go. */
 #include "group/group_internal.h"
 
-enum { SWEEP_STEPS_MAX = 4096 }; /* groups and positions looked at in a turn: a fraction of a millisecond */
+enum {
+    SWEEP_STEPS_MAX = 4096, /* groups and positions looked at in a turn: a fraction of a millisecond */
+    SWEEP_WRITES_MAX = 1024 /* on their way: a disk that is slow gets no more of them */
+};
 
 /* ---------------------------------------------------------------- which offsets */
 
@@ -99,12 +102,17 @@ static void sweep_fire(struct timer *t)
 static void sweep(struct group_shard *sh)
 {
     size_t steps = 0;
-    while (sh->expiry_next && steps < SWEEP_STEPS_MAX) {
+    while (sh->expiry_next && steps < SWEEP_STEPS_MAX && sh->writes < SWEEP_WRITES_MAX) {
         struct group *grp = sh->expiry_next;
         sh->expiry_next = grp->hh.next;
         steps += expire_group(grp);
     }
-    if (!sh->expiry_next) return;
+    group_sweep_go_on(sh);
+}
+
+void group_sweep_go_on(struct group_shard *sh)
+{
+    if (!sh->expiry_next || sh->closed || timer_is_set(&sh->expiry) || sh->writes > SWEEP_WRITES_MAX / 2) return;
     sh->expiry.fire = sweep_fire;
     shard_timer_set(sh, &sh->expiry, sh->mono_ms);
 }

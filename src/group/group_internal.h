@@ -344,6 +344,11 @@ bool group_removal_send(struct group_removal *rm, struct group_call *call);
 /* The group goes if nothing is left in it, with a tombstone if the log may have a record of it. */
 void group_retire(struct group *grp);
 
+/* ---- expire.c */
+
+/* A write is over: a sweep that waits for that goes on. */
+void group_sweep_go_on(struct group_shard *sh);
+
 /* ---- transactions.c: offsets of open transactions */
 
 /* The transaction of that producer is going to commit this. */

@@ -149,6 +149,7 @@ void group_shard_written(struct group_shard *sh, struct group_write *w, enum ker
     w->group->writes--;
     w->done(sh, w, kerr);
     group_write_free(w);
+    group_sweep_go_on(sh);
     shard_give_answers(sh);
 }
 
