@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "cli/admin.h"
 #include "cli/cli.h"
 
@@ -97,13 +98,7 @@ void kafka_groups_error(const char *fmt, ...)
 
 int kafka_groups_width(struct str text)
 {
-    int n = 0;
-    for (size_t i = 0; i < text.size; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        n += (c & 0xc0) != 0x80; /* each character once, */
-        n += c >= 0xf0;          /* and twice what needs two units in Java */
-    }
-    return n;
+    return (int)str_utf16_units(text);
 }
 
 void kafka_groups_pad(struct str text, int width)

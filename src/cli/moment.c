@@ -157,6 +157,14 @@ bool duration_parse(const char *text, int64_t *out_ms)
         any = true;
         p++;
     }
-    *out_ms = minus ? -sum_ms : sum_ms;
+    if (minus && __builtin_sub_overflow(0, sum_ms, &sum_ms)) return false;
+    *out_ms = sum_ms;
     return any;
+}
+
+int64_t moment_before(int64_t moment_ms, int64_t duration_ms)
+{
+    int64_t ms;
+    if (__builtin_sub_overflow(moment_ms, duration_ms, &ms)) return duration_ms > 0 ? INT64_MIN : INT64_MAX;
+    return ms;
 }

@@ -10,6 +10,8 @@
 bool moment_parse(const char *text, int64_t *out_ms);
 /* "P1DT2H3M4.5S", with signs as Java's Duration.parse() takes them. */
 bool duration_parse(const char *text, int64_t *out_ms);
+/* A moment so long before another; one that cannot be told is the earliest, or the latest, that can. */
+int64_t moment_before(int64_t moment_ms, int64_t duration_ms);
 /* "2026-01-31T12:00:00.000Z". */
 enum { MOMENT_TEXT_MAX = 32 };
 void moment_format(int64_t ms, char out[MOMENT_TEXT_MAX]);

@@ -105,10 +105,20 @@ static void what_is_no_duration_is_refused(void **state)
                                         "P1W",
                                         "PT1S ",
                                         "PT99999999999999999999S",
-                                        "P9223372036854775807D"};
+                                        "P9223372036854775807D",
+                                        "-PT-153722867280912M-55.808S"};
     int64_t ms;
     for (size_t i = 0; i < ARRAY_COUNT(texts); i++)
         if (duration_parse(texts[i], &ms)) fail_msg("'%s' is a duration?", texts[i]);
+}
+
+static void a_moment_before_another_never_wraps(void **state)
+{
+    (void)state;
+    assert_int_equal(moment_before(1000, 1), 999);
+    assert_int_equal(moment_before(1000, -1), 1001);
+    assert_true(moment_before(-2, INT64_MAX) == INT64_MIN);
+    assert_true(moment_before(0, INT64_MIN) == INT64_MAX);
 }
 
 int main(void)
@@ -119,6 +129,7 @@ int main(void)
         cmocka_unit_test(moments_are_written),
         cmocka_unit_test(durations_are_read),
         cmocka_unit_test(what_is_no_duration_is_refused),
+        cmocka_unit_test(a_moment_before_another_never_wraps),
     };
     return cmocka_run_group_tests_name("cli_moment", tests, NULL, NULL);
 }
