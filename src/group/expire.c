@@ -125,12 +125,9 @@ void group_shard_expire(struct group_shard *sh)
     sweep(sh);
 }
 
-static void forget_topic(struct group *grp, struct str topic, int32_t partition_count)
+static void forget_topic(struct group_topic *t, int32_t partition_count)
 {
-    struct group_topic *t;
-    HASH_FIND(hh, grp->topics, topic.data, topic.size, t);
-    if (!t) return;
-    struct group_removal rm = {.group = grp};
+    struct group_removal rm = {.group = t->group};
     for (struct group_position *pos = t->positions; pos; pos = pos->hh.next)
         if (pos->partition >= partition_count) remove_one(&rm, t, pos);
     group_removal_send(&rm, NULL);
@@ -139,5 +136,8 @@ static void forget_topic(struct group *grp, struct str topic, int32_t partition_
 void group_shard_forget_topic(struct group_shard *sh, struct str topic, int32_t partition_count)
 {
     ASSERT(!sh->closed);
-    for (struct group *grp = sh->groups; grp; grp = grp->hh.next) forget_topic(grp, topic, partition_count);
+    struct shard_topic *st;
+    HASH_FIND(hh, sh->topics, topic.data, topic.size, st);
+    if (!st) return;
+    LIST_EACH (&st->of_groups, n) forget_topic(CONTAINER_OF(n, struct group_topic, node), partition_count);
 }

@@ -100,8 +100,18 @@ struct group_position {
     UT_hash_handle hh;
 };
 
-struct group_topic {
+/* A topic of which some group knows something, to find them when it is deleted. */
+struct shard_topic {
+    UT_hash_handle hh;
     char *name;
+    struct list of_groups; /* struct group_topic */
+};
+
+struct group_topic {
+    const char *name; /* the shard_topic's */
+    struct group *group;
+    struct shard_topic *in_shard;
+    struct list_node node;            /* of in_shard->of_groups */
     struct group_position *positions; /* uthash by partition */
     UT_hash_handle hh;
 };
@@ -152,7 +162,8 @@ struct group_shard {
     int32_t partition;
     struct group_shard_env env;
     struct group_options opt;
-    struct group *groups; /* uthash by id */
+    struct group *groups;       /* uthash by id */
+    struct shard_topic *topics; /* uthash by name */
     struct timer_heap timers;
     int64_t mono_ms, wall_ms;
     bool closed;
@@ -309,7 +320,7 @@ void group_position_put(struct group *grp, struct group_position *pos, const str
 /* Nothing is committed any more, and nothing that is older will be by a transaction. */
 void group_position_clear(struct group *grp, struct group_position *pos);
 /* Frees it, and then the topic, if nothing holds it. */
-void group_position_drop_if_idle(struct group *grp, struct group_topic *t, struct group_position *pos);
+void group_position_drop_if_idle(struct group_topic *t, struct group_position *pos);
 static inline struct str group_topic_name(const struct group_topic *t)
 {
     return (struct str){t->name, t->hh.keylen};

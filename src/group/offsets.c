@@ -94,7 +94,7 @@ static void commit_written(struct group_shard *sh, struct group_write *w, enum k
             c->offset.record_offset = ++sh->record_offset;
             group_position_put(grp, c->pos, &c->offset);
         }
-        group_position_drop_if_idle(grp, c->topic, c->pos);
+        group_position_drop_if_idle(c->topic, c->pos);
     }
     group_drop_if_idle(grp);
 

@@ -27,15 +27,31 @@ struct group_position *group_position_find(struct group *grp, struct str topic, 
     return partition_find(t, partition);
 }
 
+static struct group_topic *topic_make(struct group *grp, struct str name)
+{
+    struct group_shard *sh = grp->shard;
+    struct shard_topic *st;
+    HASH_FIND(hh, sh->topics, name.data, name.size, st);
+    if (!st) {
+        st = mem_zalloc(1, sizeof *st);
+        st->name = mem_strndup(name.data, name.size);
+        list_init(&st->of_groups);
+        HASH_ADD_KEYPTR(hh, sh->topics, st->name, name.size, st);
+    }
+    struct group_topic *t = mem_zalloc(1, sizeof *t);
+    t->name = st->name;
+    t->group = grp;
+    t->in_shard = st;
+    list_push_back(&st->of_groups, &t->node);
+    HASH_ADD_KEYPTR(hh, grp->topics, t->name, name.size, t);
+    return t;
+}
+
 struct group_position *group_position_make(struct group *grp, struct str topic, int32_t partition,
                                            struct group_topic **out)
 {
     struct group_topic *t = topic_find(grp, topic);
-    if (!t) {
-        t = mem_zalloc(1, sizeof *t);
-        t->name = mem_strndup(topic.data, topic.size);
-        HASH_ADD_KEYPTR(hh, grp->topics, t->name, topic.size, t);
-    }
+    if (!t) t = topic_make(grp, topic);
     struct group_position *pos = partition_find(t, partition);
     if (!pos) {
         pos = mem_zalloc(1, sizeof *pos);
@@ -81,18 +97,24 @@ static void position_free(struct group_topic *t, struct group_position *pos)
     mem_free(pos);
 }
 
-static void topic_free(struct group *grp, struct group_topic *t)
+static void topic_free(struct group_topic *t)
 {
-    HASH_DEL(grp->topics, t);
-    mem_free(t->name);
+    struct group_shard *sh = t->group->shard;
+    struct shard_topic *st = t->in_shard;
+    HASH_DEL(t->group->topics, t);
+    list_remove(&t->node);
     mem_free(t);
+    if (!list_is_empty(&st->of_groups)) return;
+    HASH_DEL(sh->topics, st);
+    mem_free(st->name);
+    mem_free(st);
 }
 
-void group_position_drop_if_idle(struct group *grp, struct group_topic *t, struct group_position *pos)
+void group_position_drop_if_idle(struct group_topic *t, struct group_position *pos)
 {
     if (pos->committed || pos->writing || pos->in_transactions) return;
     position_free(t, pos);
-    if (!t->positions) topic_free(grp, t);
+    if (!t->positions) topic_free(t);
 }
 
 void group_offsets_free(struct group *grp)
@@ -103,7 +125,7 @@ void group_offsets_free(struct group *grp)
     {
         struct group_position *pos, *pos_next;
         HASH_ITER(hh, t->positions, pos, pos_next) position_free(t, pos);
-        topic_free(grp, t);
+        topic_free(t);
     }
     grp->offset_count = 0;
 }

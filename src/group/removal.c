@@ -43,7 +43,7 @@ static void apply(struct group *grp, const struct removal *r, enum kerr kerr)
         pos->writing--;
         pos->removing--;
         if (!kerr) group_position_clear(grp, pos);
-        group_position_drop_if_idle(grp, r->removed[i].topic, pos);
+        group_position_drop_if_idle(r->removed[i].topic, pos);
     }
     if (!kerr && r->whole && is_as_sent(grp, r)) forget_record(grp);
 }

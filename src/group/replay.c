@@ -87,7 +87,7 @@ static void offset_remove(struct group_shard *sh, const struct record *rec, cons
         struct group_position *pos = group_position_find(grp, key->topic, key->partition, &t);
         if (!pos) return;
         group_position_clear(grp, pos);
-        group_position_drop_if_idle(grp, t, pos);
+        group_position_drop_if_idle(t, pos);
     }
     group_drop_if_idle(grp);
 }

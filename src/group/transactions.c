@@ -132,7 +132,7 @@ void group_transaction_remove(struct group *grp, int64_t producer_id, struct str
     struct pending_offset *po = pos ? pending_find(tx, pos) : NULL;
     if (!po) return;
     pending_free(tx, po);
-    group_position_drop_if_idle(grp, t, pos);
+    group_position_drop_if_idle(t, pos);
     transaction_free_if_empty(tx);
 }
 
@@ -159,7 +159,7 @@ static void transaction_end(struct group_transaction *tx, bool commit)
         bool newer = !pos->committed || pos->safe.record_offset < po->offset.record_offset;
         if (commit && newer) group_position_put(grp, pos, &po->offset);
         pending_free(tx, po);
-        group_position_drop_if_idle(grp, t, pos);
+        group_position_drop_if_idle(t, pos);
     }
     transaction_free_if_empty(tx);
 }

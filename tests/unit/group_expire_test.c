@@ -419,6 +419,7 @@ static void test_a_deleted_topics_offsets_go(void **state)
         for (int32_t p = 0; p < 3; p++) assert_int_equal(committed(&w, "g", "t", p), -1);
         assert_int_equal(committed(&w, "g", "u", 0), 7);
         assert_int_equal(group_shard_count(w.sh), 1); /* "h" had nothing else */
+        assert_int_equal(HASH_COUNT(w.sh->topics), 1);
         log_reload(&w);
     }
     world_stop(&w);
