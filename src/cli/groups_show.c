@@ -140,9 +140,11 @@ static void print_head(const struct group_view *v)
 {
     const struct group_description *d = &v->description;
     print_named("group", d->id);
-    printf("%-12s%.*s (%.*s)\n", "state", STR_ARG(d->state), STR_ARG(d->type));
-    printf("%-12s%.*s:%" PRId32 " (id %" PRId32 ")\n", "coordinator", STR_ARG(d->coordinator.host), d->coordinator.port,
-           d->coordinator.id);
+    printf("%-12s", "state");
+    print_escaped(stdout, d->state);
+    printf(" (%.*s)\n%-12s", STR_ARG(d->type), "coordinator");
+    print_escaped(stdout, d->coordinator.host);
+    printf(":%" PRId32 " (id %" PRId32 ")\n", d->coordinator.port, d->coordinator.id);
     if (d->protocol_type.size > 0 && !str_is(d->protocol_type, "consumer")) print_named("protocol", d->protocol_type);
     print_named("assignor", d->assignor);
     printf("%-12s%" PRId32 "\n", "members", d->member_count);
