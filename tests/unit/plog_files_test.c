@@ -279,7 +279,7 @@ static void a_read_without_a_descriptor_makes_room_itself(void **state)
 /* ---- A reader opens a segment's files at the same time as a flush */
 
 static struct meeting {
-    _Atomic bool flush_opens, reader_opened, reader_over;
+    _Atomic bool reader_opens, flush_opens, reader_opened, reader_over;
     size_t files_before;
 } meeting;
 static _Thread_local bool is_reader;
@@ -295,7 +295,10 @@ static enum err open_at_the_meeting(struct fs *fs, const char *path, unsigned fl
 {
     (void)fs;
     bool is_log = ends_with(path, "/00000000000000000000.log");
-    while (is_log && is_reader && !atomic_load(&meeting.flush_opens)) sched_yield();
+    if (is_log && is_reader) {
+        atomic_store(&meeting.reader_opens, true);
+        while (!atomic_load(&meeting.flush_opens)) sched_yield();
+    }
     if (is_log && !is_reader) {
         atomic_store(&meeting.flush_opens, true);
         while (!atomic_load(&meeting.reader_opened)) sched_yield();
@@ -333,9 +336,10 @@ static void of_two_that_open_a_segment_at_once_one_closes_its_files_again(void *
     ops.open = open_at_the_meeting;
     pthread_t reader;
     assert_int_equal(pthread_create(&reader, NULL, read_first, &l.w), 0);
+    while (!atomic_load(&meeting.reader_opens)) sched_yield();
     assert_int_equal(plog_flush(l.w.pl), OK);
     assert_int_equal(pthread_join(reader, NULL), 0);
-    assert_true(meeting.flush_opens && meeting.reader_over);
+    assert_true(atomic_load(&meeting.reader_over));
     assert_int_equal(open_files() - before, 9);
     ops.open = fs_system()->ops->open;
     world_fini(&l.w);
