@@ -36,7 +36,7 @@ static int parse_spec(const struct groups *g, struct reset_spec *spec)
         int64_t ms;
         if (!duration_parse(v->text, &ms))
             return cli_usage_error("groups", "--by-duration: '%s' is no duration like P1DT2H3M4S", v->text);
-        spec->number = clock_wall_ms(cluster_clock(g->cl)) - ms;
+        if (__builtin_sub_overflow(clock_wall_ms(cluster_clock(g->cl)), ms, &spec->number)) spec->number = INT64_MAX;
     }
     bool topics = groups_value(g, GR_TOPIC)->given, all = groups_value(g, GR_ALL_TOPICS)->given;
     if (spec->how == RESET_TO_FILE ? topics || all : topics + all != 1)

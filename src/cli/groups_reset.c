@@ -244,7 +244,8 @@ bool reset_plan_make(struct cluster *cl, struct reset_plan *plan, const struct r
     case RESET_TO_FILE: return plan_within_log(cl, plan, a, f);
     case RESET_TO_EARLIEST: return plan_log_offsets(cl, plan, OFFSETS_EARLIEST, a, f);
     case RESET_TO_LATEST: return plan_log_offsets(cl, plan, OFFSETS_LATEST, a, f);
-    case RESET_TO_TIME: return plan_log_offsets(cl, plan, spec->number, a, f);
+    /* Brokers take times before 1970 for questions of another kind: -1 is the end. */
+    case RESET_TO_TIME: return plan_log_offsets(cl, plan, MAX(spec->number, 0), a, f);
     case RESET_SHIFT_BY: return plan_shift(cl, plan, spec->number, a, f);
     case RESET_TO_CURRENT: return plan_current(cl, plan, a, f);
     }

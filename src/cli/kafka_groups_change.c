@@ -79,7 +79,7 @@ static enum kafka_groups_end parse_spec(struct kafka_groups *kg, struct reset_sp
             (void)failure_set(&kg->f, ERR_RANGE, "'%s', which is no duration like P1DT2H3M4S", v->text);
             return KG_FAILED;
         }
-        spec->number = clock_wall_ms(cluster_clock(kg->cl)) - ms;
+        if (__builtin_sub_overflow(clock_wall_ms(cluster_clock(kg->cl)), ms, &spec->number)) spec->number = INT64_MAX;
     }
     return KG_DONE;
 }
