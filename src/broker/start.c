@@ -129,10 +129,11 @@ static void take_cluster_id(struct start *st, struct str id)
     const char *nameless = given ? NULL : replicas_dir_without_id(br->replicas);
     if (nameless) {
         /* As any other broker we would lead none of its partitions. */
-        enum err e = fault_set(&f, ERR_INVALID,
-                               "%s/meta.properties does not say which broker it belongs to. Set broker.id to the number "
-                               "that this broker has had.",
-                               nameless);
+        enum err e =
+            fault_set(&f, ERR_INVALID,
+                      "%s/meta.properties does not say which broker it belongs to. Set broker.id to the number "
+                      "that this broker has had.",
+                      nameless);
         step_failed(st, e, &f);
         return;
     }

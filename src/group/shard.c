@@ -3,6 +3,8 @@
  * What the group's code answers is collected in `answered` and given to the host when an entry point ends: a host that
  * reacts to an answer with the next call meets a shard with nothing half done, and no code of ours runs on a group that
  * such a call has changed under it. */
+#include "group/shard.h"
+
 #include "group/group_internal.h"
 
 enum { IDLE_BYTES_MAX = 64 * 1024 }; /* of buffers for records */

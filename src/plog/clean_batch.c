@@ -98,7 +98,8 @@ static enum err cursor_open(struct cursor *cur, const struct batch_info *b, cons
     if (b->count == 0) {
         size = 0; /* emptied before: whatever a compressed stream of nothing holds */
     } else if (batch_codec(b) != CODEC_NONE) {
-        enum err e = codec_decompress(batch_codec(b), records, size, BATCH_UNPACKED_STORED_MAX, decompressed, decompressed_size);
+        enum err e =
+            codec_decompress(batch_codec(b), records, size, BATCH_UNPACKED_STORED_MAX, decompressed, decompressed_size);
         if (e) return e;
         records = *decompressed;
         size = *decompressed_size;

@@ -79,8 +79,8 @@ uint32_t crc32c(const uint8_t *data, size_t size);
 /* CRC32C over the part of the batch that its CRC field covers. */
 uint32_t batch_crc(const uint8_t *data, size_t size);
 MUST_USE bool batch_crc_ok(const uint8_t *data, const struct batch_info *info);
-/* Writes the header of a batch whose records stand behind it already, and sets info->crc.  Takes the size and all else from
- * *info. */
+/* Writes the header of a batch whose records stand behind it already, and sets info->crc.  Takes the size and all else
+ * from *info. */
 void batch_put_header(uint8_t *data, struct batch_info *info);
 /* Patches what the broker decides; only _set_append_time needs a new CRC, and makes it. */
 void batch_set_offset(uint8_t *data, int64_t base_offset);
