@@ -96,6 +96,7 @@ static enum err replay_offset(struct group_shard *sh, struct record *rec)
 {
     struct offset_commit_key key;
     enum err e = offset_commit_key_decode(&key, OFFSET_COMMIT_KEY_VERSION_MAX, &rec->key, &rec->arena);
+    if (!e && (group_str_is_odd(key.group) || group_str_is_odd(key.topic))) e = ERR_CORRUPT;
     if (e) return skip(sh, rec, e, "offset_key", 0);
     if (!rec->value.data) {
         offset_remove(sh, rec, &key);
@@ -111,6 +112,20 @@ static enum err replay_offset(struct group_shard *sh, struct record *rec)
 }
 
 /* ---------------------------------------------------------------- groups */
+
+static bool member_is_odd(const struct group_metadata_value_member_metadata *m)
+{
+    return m->member_id.size == 0 || group_str_is_odd(m->member_id) || group_str_is_odd(m->group_instance_id) ||
+           group_str_is_odd(m->client_id) || group_str_is_odd(m->client_host);
+}
+
+/* No broker writes such: members that have no id, or strings that no request could name (group_str_is_odd()). */
+static bool value_is_odd(const struct group_metadata_value *v)
+{
+    bool odd = group_str_is_odd(v->protocol_type) || group_str_is_odd(v->protocol) || group_str_is_odd(v->leader);
+    for (int32_t i = 0; i < v->members_count && !odd; i++) odd = member_is_odd(&v->members[i]);
+    return odd;
+}
 
 /* Its record is gone; offsets make it the group of a "simple" consumer. */
 static void group_remove(struct group_shard *sh, struct str id)
@@ -128,6 +143,7 @@ static enum err replay_group(struct group_shard *sh, struct record *rec)
     struct str id = STR_NULL;
     struct group_metadata_key key;
     enum err e = group_metadata_key_decode(&key, GROUP_METADATA_KEY_VERSION_MAX, &rec->key, &rec->arena);
+    if (!e && group_str_is_odd(key.group)) e = ERR_CORRUPT;
     if (e) return skip(sh, rec, e, "group_key", 0);
     id = key.group;
     if (!rec->value.data) {
@@ -137,6 +153,7 @@ static enum err replay_group(struct group_shard *sh, struct record *rec)
     struct group_metadata_value v;
     int16_t version = 0;
     e = value_decode(rec, &group_metadata_value_schema, &v, &version);
+    if (!e && value_is_odd(&v)) e = ERR_CORRUPT;
     if (e) return skip(sh, rec, e, "group", version);
     for (int32_t i = 0; version == 0 && i < v.members_count; i++)
         v.members[i].rebalance_timeout = v.members[i].session_timeout; /* one timeout did for both */

@@ -37,6 +37,7 @@ struct segment {
     _Atomic uint32_t used;     /* plog_files.turn when it was used last */
     _Atomic bool index_misled; /* a reader found an entry that leads nowhere; then: */
     bool indexes_bad;          /* missing, or in disagreement with the log: made anew before use */
+    bool opening;              /* the writer role opens its files: a reader's are not wanted */
     bool max_time_known;
     bool txns_there;       /* has a transaction index, opened or not */
     bool unsynced;         /* log or transaction index may not be on the disk yet */

@@ -120,15 +120,38 @@ void mark_indexes_bad(struct plog *pl, struct segment *seg)
     pthread_mutex_unlock(&pl->lock);
 }
 
-/* Works on a copy, since readers look at the original under the lock. */
+static bool is_open(const struct segment *seg)
+{
+    return seg->log && index_is_open(&seg->offsets) && index_is_open(&seg->times);
+}
+
+/* Under the lock. */
+static bool is_untouched(const struct segment *seg)
+{
+    return !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad &&
+           !seg->opening;
+}
+
+static enum err open_copy(struct plog *pl, struct segment *copy, int64_t interval_bytes)
+{
+    if (!copy->log && !plog_may_open(pl)) return ERR_TOO_MANY;
+    enum err e = segment_open_log(copy, pl->fs, pl->dir);
+    if (!e) e = segment_open_indexes(copy, pl->fs, pl->dir);
+    if (!e && copy->indexes_bad) {
+        LOG_WARN("indexes_rebuilt", "dir=%s segment=%" PRId64, pl->dir, copy->base_offset);
+        e = segment_rebuild_indexes(copy, pl->fs, pl->dir, interval_bytes);
+    }
+    return e;
+}
+
+/* Works on a copy, since readers look at the original under the lock; none of them lends it files meanwhile. */
 enum err segment_ensure_open(struct plog *pl, struct segment *seg)
 {
     if (UNLIKELY(atomic_load_explicit(&seg->index_misled, memory_order_relaxed))) mark_indexes_bad(pl, seg);
-    if (seg->log && index_is_open(&seg->offsets) && index_is_open(&seg->times) && !seg->indexes_bad) return OK;
-    if (!seg->log && !plog_may_open(pl)) return ERR_TOO_MANY;
     pthread_mutex_lock(&pl->lock);
+    bool open = is_open(seg) && !seg->indexes_bad;
+    seg->opening = !open;
     int64_t interval_bytes = pl->config.index_interval_bytes;
-    pthread_mutex_unlock(&pl->lock);
     struct segment copy = {
         .base_offset = seg->base_offset,
         .size = seg->size,
@@ -141,13 +164,12 @@ enum err segment_ensure_open(struct plog *pl, struct segment *seg)
         .offsets = seg->offsets,
         .times = seg->times,
     };
-    enum err e = segment_open_log(&copy, pl->fs, pl->dir);
-    if (!e) e = segment_open_indexes(&copy, pl->fs, pl->dir);
-    if (!e && copy.indexes_bad) {
-        LOG_WARN("indexes_rebuilt", "dir=%s segment=%" PRId64, pl->dir, copy.base_offset);
-        e = segment_rebuild_indexes(&copy, pl->fs, pl->dir, interval_bytes);
-    }
+    pthread_mutex_unlock(&pl->lock);
+    if (open) return OK;
+
+    enum err e = open_copy(pl, &copy, interval_bytes);
     pthread_mutex_lock(&pl->lock);
+    seg->opening = false;
     seg->log = copy.log;
     seg->offsets = copy.offsets;
     seg->times = copy.times;
@@ -183,7 +205,7 @@ static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t genera
     struct segment aside = {.base_offset = seg->base_offset};
     pthread_mutex_lock(&pl->lock);
     bool closed = seg != active_segment(pl) && generation == pl->generation;
-    bool untouched = !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad;
+    bool untouched = is_untouched(seg);
     aside.size = seg->size;
     bool retired = pl->retired;
     pthread_mutex_unlock(&pl->lock);
@@ -194,7 +216,7 @@ static enum err open_aside(struct plog *pl, struct segment *seg, uint32_t genera
     enum err e = plog_may_open(pl) ? segment_open_log(&aside, pl->fs, pl->dir) : ERR_TOO_MANY;
     if (!e) e = segment_open_indexes(&aside, pl->fs, pl->dir);
     pthread_mutex_lock(&pl->lock);
-    untouched = !seg->log && !index_is_open(&seg->offsets) && !index_is_open(&seg->times) && !seg->indexes_bad;
+    untouched = is_untouched(seg);
     if (!e && !aside.indexes_bad && untouched && generation == pl->generation) {
         segment_note_use(pl, seg);
         seg->log = aside.log;

@@ -407,6 +407,23 @@ def test_groups_are_listed_and_described(world):
     assert "inst-1" in world.groups("members", "--all") and "t2:0" in world.groups("members", "g-static")
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["--to-datetime 1969-12-31T23:59:59.999", "--to-datetime 0001-01-01T00:00:00", "--by-duration P200000D"],
+)
+def test_before_1970_is_before_all_records(world, words):
+    """To a broker such a time is a question of another kind: one millisecond before 1970 is the end."""
+    group = world.fresh_group([("t2", 0, 3)])
+    world.groups("reset-offsets", group, "--topic", "t2", *words.split(), "--execute")
+    assert world.committed(group) == {("t2", 0): 0}
+
+
+def test_so_far_in_the_future_that_no_clock_shows_it_is_the_end(world):
+    group = world.fresh_group([("t2", 0, 3)])
+    world.groups("reset-offsets", group, "--topic", "t2", "--by-duration", "P-106751991167D", "--execute")
+    assert world.committed(group) == {("t2", 0): RECORDS}
+
+
 def test_rebalances_are_told_where_the_broker_keeps_them(world):
     (live,) = world.groups_json("describe", "g-live")
     text = world.groups("describe", "g-live")

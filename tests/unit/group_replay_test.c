@@ -412,6 +412,43 @@ static void test_a_record_that_cannot_be_read_is_told_of_and_the_next_one_counts
     world_stop(&w);
 }
 
+/* Nothing could find them again, and answers that have them could not be read. */
+static void test_names_that_no_request_could_have_are_told_of_and_skipped(void **state)
+{
+    (void)state;
+    static const char *const bad_groups[] = {"00020003610062", "00020001ff"};
+    struct world w;
+    start_replaying(&w);
+    struct bytes good = offset_value(&w, 7, 3);
+    for (size_t i = 0; i < ARRAY_COUNT(bad_groups); i++)
+        assert_int_equal(replay(&w, bytes_of_hex(&w, bad_groups[i]), (struct bytes){NULL, 0}), ERR_CORRUPT);
+    assert_int_equal(replay(&w, offset_key(&w, "\xff", "t", 0), good), ERR_CORRUPT);
+    assert_int_equal(replay(&w, offset_key(&w, "g", "\xff", 0), good), ERR_CORRUPT);
+    world_stop(&w);
+}
+
+/* A member without an id would be found by whoever says none, and by a record that names no leader. */
+static void test_a_group_with_a_member_that_has_no_id_or_no_text_is_skipped(void **state)
+{
+    (void)state;
+    static const struct str bad[] = {{"", 0}, {"m\0", 2}, {"\xff", 1}};
+    struct world w;
+    start_replaying(&w);
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        struct group_metadata_value_member_metadata m = group_metadata_value_member_metadata_default;
+        m.member_id = bad[i];
+        struct group_metadata_value v = group_metadata_value_default;
+        v.protocol = v.leader = STR_NULL;
+        v.members = &m;
+        v.members_count = 1;
+        struct bytes value = encoded(&w, &group_metadata_value_schema, &v, 3);
+        assert_int_equal(replay(&w, bytes_of_hex(&w, "0002000167"), value), ERR_CORRUPT);
+    }
+    group_shard_loaded(w.sh, w.mono_ms, w.wall_ms);
+    assert_int_equal(group_shard_count(w.sh), 0);
+    world_stop(&w);
+}
+
 /* ---- Whatever happens, what is safe is what is read back */
 
 static uint32_t random_below(uint64_t *seed, uint32_t below)
@@ -531,6 +568,8 @@ int main(void)
         cmocka_unit_test(test_records_of_the_newer_protocols_are_skipped_and_their_offsets_are_not),
         cmocka_unit_test(test_a_value_of_an_unknown_version_changes_nothing),
         cmocka_unit_test(test_a_record_that_cannot_be_read_is_told_of_and_the_next_one_counts),
+        cmocka_unit_test(test_names_that_no_request_could_have_are_told_of_and_skipped),
+        cmocka_unit_test(test_a_group_with_a_member_that_has_no_id_or_no_text_is_skipped),
         cmocka_unit_test(test_what_is_safe_is_read_back_whole_and_compacted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

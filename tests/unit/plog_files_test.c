@@ -1,6 +1,9 @@
 /* plog: files of segments are closed while nobody needs them, and a lack of descriptors loses nothing. */
 #include "plog_world.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 struct limited {
     struct world w;
     struct plog_files files;
@@ -273,9 +276,80 @@ static void a_read_without_a_descriptor_makes_room_itself(void **state)
     world_fini(&l.w);
 }
 
+/* ---- A reader opens a segment's files at the same time as a flush */
+
+static struct meeting {
+    _Atomic bool reader_opens, flush_opens, reader_opened, reader_over;
+    size_t files_before;
+} meeting;
+static _Thread_local bool is_reader;
+
+static bool ends_with(const char *path, const char *end)
+{
+    size_t size = strlen(path), end_size = strlen(end);
+    return size >= end_size && strcmp(path + size - end_size, end) == 0;
+}
+
+/* The reader begins to open before the flush, and is through with it before the flush is. */
+static enum err open_at_the_meeting(struct fs *fs, const char *path, unsigned flags, struct file **out)
+{
+    (void)fs;
+    bool is_log = ends_with(path, "/00000000000000000000.log");
+    if (is_log && is_reader) {
+        atomic_store(&meeting.reader_opens, true);
+        while (!atomic_load(&meeting.flush_opens)) sched_yield();
+    }
+    if (is_log && !is_reader) {
+        atomic_store(&meeting.flush_opens, true);
+        while (!atomic_load(&meeting.reader_opened)) sched_yield();
+        while (!atomic_load(&meeting.reader_over) && open_files() > meeting.files_before) sched_yield();
+    }
+    enum err e = fs_open(fs_system(), path, flags, out);
+    if (is_reader && ends_with(path, "/00000000000000000000.timeindex")) atomic_store(&meeting.reader_opened, true);
+    return e;
+}
+
+static void *read_first(void *arg)
+{
+    struct world *w = arg;
+    struct plog_slice s;
+    is_reader = true;
+    assert_int_equal(plog_read(w->pl, 0, INT64_MAX, 1000, true, false, &s), OK);
+    plog_slice_release(&s);
+    atomic_store(&meeting.reader_over, true);
+    return NULL;
+}
+
+static void of_two_that_open_a_segment_at_once_one_closes_its_files_again(void **state)
+{
+    (void)state;
+    struct limited l;
+    size_t before = open_files();
+    start(&l, 3);
+    world_kill(&l.w); /* so that its segments are to be flushed, though their files are closed */
+    struct fs_ops ops = *fs_system()->ops;
+    struct fs fs = {.ops = &ops};
+    l.w.opt.fs = &fs;
+    world_open(&l.w);
+    assert_int_equal(open_files(), before);
+    meeting.files_before = before;
+    ops.open = open_at_the_meeting;
+    pthread_t reader;
+    assert_int_equal(pthread_create(&reader, NULL, read_first, &l.w), 0);
+    while (!atomic_load(&meeting.reader_opens)) sched_yield();
+    assert_int_equal(plog_flush(l.w.pl), OK);
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    assert_true(atomic_load(&meeting.reader_over));
+    assert_int_equal(open_files() - before, 9);
+    ops.open = fs_system()->ops->open;
+    world_fini(&l.w);
+    assert_int_equal(open_files(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_two_that_open_a_segment_at_once_one_closes_its_files_again),
         cmocka_unit_test(segments_that_are_on_the_disk_are_closed_and_read_again),
         cmocka_unit_test(what_was_used_lately_stays_open),
         cmocka_unit_test(an_active_segment_that_is_closed_has_its_last_time_index_entry),
