@@ -64,6 +64,11 @@ struct groups_asking {
     size_t out; /* answers and messages that are not back yet: the request may not end before */
 };
 
+/* Groups that one request may ask about: the way to a shard takes memory, many times what a name takes of the request,
+ * and these APIs have no place for an error of the whole.  True: too many, and the connection is to be closed; the log
+ * says so.
+ */
+bool groups_too_many(const struct request *rq, int32_t count);
 /* Room for so many calls. */
 void groups_asking_begin(struct groups_asking *as, struct request *rq, size_t cap);
 /* The next one, about this group.  `in` and `out` as struct group_call has them.  Returns it for what else is to be set

@@ -12,6 +12,10 @@
 /* Of the memory of a request's answers, when there are several: a client may ask for the same large group again and
  * again.  What is being answered when it is reached comes whole. */
 enum { ANSWERS_BYTES_MAX = 256 << 20 };
+enum { GROUPS_ASKED_MAX = 1000 * 1000 }; /* by one request */
+
+#define LOG_MODULE "groups"
+#include "base/log.h"
 
 /* ---- On the shard's loop */
 
@@ -127,6 +131,15 @@ static void on_drop(struct loop_msg *msg)
 }
 
 /* ---- On the request's loop */
+
+bool groups_too_many(const struct request *rq, int32_t count)
+{
+    if (count <= GROUPS_ASKED_MAX) return false;
+    LOG_LIMITED(LOG_LEVEL_WARN, "request_refused",
+                "peer=%s groups=%d most=%d reason=\"too many groups in one request\"", rq->conn->host, count,
+                GROUPS_ASKED_MAX);
+    return true;
+}
 
 void groups_asking_begin(struct groups_asking *as, struct request *rq, size_t cap)
 {

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from groups import await_loaded
-from rawkafka import Kerr
+from rawkafka import Closed, Kerr
 
 MIB = 1 << 20
 BROKER_CONFIG = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
@@ -53,3 +53,13 @@ def test_one_group_again_and_again_in_one_question(broker, topic_name):
     told = errors.index(Kerr.INVALID_REQUEST)
     assert all(len(row.Topics[0].Partitions) == 2 for row in answer.Groups[:told])
     assert errors[told:] == [Kerr.INVALID_REQUEST] * (REPEATS - told)
+
+
+@pytest.mark.barnabas_only  # Kafka answers until its memory ends
+@pytest.mark.parametrize(("api", "version", "field"), [("DescribeGroups", 5, "Groups"), ("DeleteGroups", 2, "GroupsNames")])
+def test_more_than_a_million_names_in_one_question_end_the_connection(broker, api, version, field):
+    with broker.connect(timeout=120) as c, peak_growth_below(broker, 400 * MIB):
+        with pytest.raises(Closed):
+            c.call(api, version, **{field: ["g"] * 1000001})
+    with broker.connect() as c:
+        assert c.call("ListGroups", 0).ErrorCode == Kerr.NONE

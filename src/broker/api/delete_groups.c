@@ -26,6 +26,8 @@ static void ask(struct request *rq, struct groups_asking *as)
 
 enum step delete_groups_handle(struct request *rq)
 {
+    const struct delete_groups_request *in = rq->in;
+    if (groups_too_many(rq, in->groups_names_count)) return DONE_CLOSE;
     struct groups_asking *as = REQUEST_OP(rq, struct groups_asking);
     if (!as->rq) ask(rq, as);
     return groups_asking_wait(as);

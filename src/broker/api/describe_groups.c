@@ -26,6 +26,7 @@ enum step describe_groups_handle(struct request *rq)
 {
     const struct describe_groups_request *in = rq->in;
     struct describe_groups_response *out = rq->out;
+    if (groups_too_many(rq, in->groups_count)) return DONE_CLOSE;
     struct groups_asking *as = REQUEST_OP(rq, struct groups_asking);
     if (!as->rq) ask(rq, as);
     if (groups_asking_wait(as) == WAIT) return WAIT;

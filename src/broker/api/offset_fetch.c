@@ -112,7 +112,9 @@ static void answer_as_one(struct request *rq, const answer_group *g)
 
 enum step offset_fetch_handle(struct request *rq)
 {
+    const struct offset_fetch_request *in = rq->in;
     if (rq->version < COORDINATOR_SINCE) return store_offsets_fetch(rq);
+    if (groups_too_many(rq, in->groups_count)) return DONE_CLOSE;
     struct offset_fetch_op *op = REQUEST_OP(rq, struct offset_fetch_op);
     if (!op->asking.rq) {
         if (rq->version >= SEVERAL_SINCE)
