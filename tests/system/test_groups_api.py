@@ -271,9 +271,9 @@ class TestJoin:
         assert leader.receive_join(again).GenerationId == generation + 2
 
     def test_members_that_do_not_come_back_are_out_after_the_rebalance_timeout(self, conn, member, group):
-        slow, fast = member(rebalance_ms=500), member(rebalance_ms=500)
+        slow, fast = member(rebalance_ms=2000), member(rebalance_ms=2000)
         settle(slow, fast)
-        third = member(rebalance_ms=500)
+        third = member(rebalance_ms=2000)
         assert third.join_once().ErrorCode == Kerr.MEMBER_ID_REQUIRED
         joins = third.send_join()
         wait_until(lambda: fast.heartbeat() == Kerr.REBALANCE_IN_PROGRESS, 60, "the group rebalances")
@@ -375,7 +375,7 @@ class TestSync:
         assert answer.ErrorCode == Kerr.NONE and other.leads
 
     def test_who_does_not_sync_is_out_after_the_rebalance_timeout(self, member, group):
-        a, b = member(rebalance_ms=500), member(rebalance_ms=500)
+        a, b = member(rebalance_ms=2000), member(rebalance_ms=2000)
         leader = settle(a, b)
         (other,) = [one for one in (a, b) if one is not leader]
         again = leader.send_join()
@@ -387,7 +387,7 @@ class TestSync:
         assert [row.MemberId for row in leader.join_once().Members] == [leader.id]
 
     def test_a_leader_that_does_not_sync_is_out_after_the_rebalance_timeout(self, member, group):
-        a, b = member(rebalance_ms=500), member(rebalance_ms=500)
+        a, b = member(rebalance_ms=2000), member(rebalance_ms=2000)
         leader = settle(a, b)
         (other,) = [one for one in (a, b) if one is not leader]
         again = leader.send_join()

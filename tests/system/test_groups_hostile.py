@@ -350,12 +350,12 @@ class TestHangingUp:
 
     def test_members_that_are_gone_while_their_join_waits(self, broker, conn, member, group):
         """They stay until they are missed, as in Kafka, and their answers find nobody."""
-        holds = member(rebalance_ms=1000)
+        holds = member(rebalance_ms=30000)
         settle(holds)
         for count in (1, 20, 100):
             gone = []
             for _ in range(count):
-                one = Member(broker, group, session_ms=500, rebalance_ms=1000)
+                one = Member(broker, group, session_ms=500, rebalance_ms=30000)
                 one.send_join(3)
                 gone.append(one)
             wait_until(lambda: holds.heartbeat() == Kerr.REBALANCE_IN_PROGRESS, 60, "the group rebalances")
@@ -367,9 +367,9 @@ class TestHangingUp:
             wait_until(lambda: holds_alone(conn, holds), 60, "the gone are out")
 
     def test_members_that_are_gone_while_their_sync_waits(self, broker, conn, member, group):
-        leader = member(rebalance_ms=1000)
+        leader = member(rebalance_ms=30000)
         settle(leader)
-        gone = [Member(broker, group, session_ms=500, rebalance_ms=1000) for _ in range(30)]
+        gone = [Member(broker, group, session_ms=500, rebalance_ms=30000) for _ in range(30)]
         for one in gone:
             assert one.join_once().ErrorCode == Kerr.MEMBER_ID_REQUIRED
         joins = {one: one.send_join() for one in gone}
