@@ -6,6 +6,7 @@ goes to a file beside the data.
 import json
 import os
 import pathlib
+import random
 import select
 import shutil
 import signal
@@ -18,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 BUILD = HERE.parent / "build" / "bench"
 READY_S = 300
 STOP_S = 60
+PORTS = 20000, 30000
 
 
 class Failed(Exception):
@@ -58,14 +60,15 @@ def options(**named):
 
 
 def free_port_pair():
-    """A free port whose neighbour is free too: Kafka's controller takes that one."""
+    """A free port whose neighbour is free too: Kafka's controller takes that one.  Below those that the system gives to
+    clients: thousands of connections that have just ended keep theirs for a while."""
     while True:
+        port = random.randrange(*PORTS, 2)
         with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
             try:
+                first.bind(("127.0.0.1", port))
                 second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
+            except OSError:
                 continue
             return port
 
