@@ -27,13 +27,6 @@ static struct str copy_or_null(const struct group_call *call, const char *s)
     return s ? arena_str(call->arena, str_of(s)) : STR_NULL;
 }
 
-static struct bytes copy_bytes(const struct group_call *call, struct bytes b)
-{
-    uint8_t *to = arena_alloc(call->arena, MAX(b.size, (size_t)1)); /* null becomes empty */
-    if (b.size) memcpy(to, b.data, b.size);
-    return (struct bytes){to, b.size};
-}
-
 /* Only a stable group's members have an assignment that counts, and a protocol that their metadata is for. */
 static out_member describe_member(const struct group_call *call, const struct group_member *m)
 {
@@ -44,8 +37,8 @@ static out_member describe_member(const struct group_call *call, const struct gr
         .group_instance_id = copy_or_null(call, m->instance_id),
         .client_id = copy(call, m->client_id),
         .client_host = copy(call, m->client_host),
-        .member_metadata = stable ? copy_bytes(call, group_member_metadata(m)) : nothing,
-        .member_assignment = stable ? copy_bytes(call, m->assignment) : nothing,
+        .member_metadata = stable ? group_copy_bytes(call->arena, group_member_metadata(m)) : nothing,
+        .member_assignment = stable ? group_copy_bytes(call->arena, m->assignment) : nothing,
     };
 }
 

@@ -104,6 +104,13 @@ bool group_str_is_odd(struct str s)
     return s.size > 0 && (memchr(s.data, '\0', s.size) != NULL || !str_is_utf8(s));
 }
 
+struct bytes group_copy_bytes(struct arena *a, struct bytes b)
+{
+    uint8_t *to = arena_alloc(a, MAX(b.size, (size_t)1));
+    if (b.size) memcpy(to, b.data, b.size);
+    return (struct bytes){to, b.size};
+}
+
 bool group_id_is_valid(struct str group_id, enum group_api api)
 {
     static const bool may_be_empty[GROUP_API_COUNT] = {

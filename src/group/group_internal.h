@@ -198,6 +198,8 @@ char *group_make_member_id(struct group_shard *sh, struct str prefix);
 /* A string with a zero in it, which nothing of ours could find again; or that is no UTF-8: Kafka never sends such to
  * anybody, and clients whose strings are text could read no answer that has it. */
 bool group_str_is_odd(struct str s);
+/* For an answer, which may outlive what it tells of; null becomes empty. */
+struct bytes group_copy_bytes(struct arena *a, struct bytes b);
 
 static inline struct str group_id(const struct group *grp)
 {

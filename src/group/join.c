@@ -34,13 +34,6 @@ static void refuse(struct joining *j, struct str member_id, enum kerr kerr)
     group_answer(j->sh, j->call);
 }
 
-static struct bytes copy_bytes(struct arena *a, struct bytes b)
-{
-    uint8_t *copy = arena_alloc(a, b.size);
-    if (b.size) memcpy(copy, b.data, b.size);
-    return (struct bytes){copy, b.size};
-}
-
 static void add_members(struct join_group_response *out, struct arena *a, const struct group *grp)
 {
     out->members_count = (int32_t)HASH_CNT(by_id, grp->members);
@@ -50,7 +43,7 @@ static void add_members(struct join_group_response *out, struct arena *a, const 
         *to++ = (struct join_group_response_join_group_response_member){
             .member_id = arena_str(a, str_of(m->id)),
             .group_instance_id = arena_str(a, str_of(m->instance_id)),
-            .metadata = copy_bytes(a, group_member_metadata(m))};
+            .metadata = group_copy_bytes(a, group_member_metadata(m))};
 }
 
 /* `leader` is whom the answer names; `with_members`: it is the member itself, and is to assign. */

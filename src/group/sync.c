@@ -28,10 +28,7 @@ static void answer(struct group_member *m, struct group_call *call)
     *out = sync_group_response_default;
     out->protocol_type = arena_str(call->arena, str_of(grp->protocol_type));
     out->protocol_name = arena_str(call->arena, str_of(grp->protocol));
-    struct str copy = m->assignment.size
-                          ? arena_str(call->arena, (struct str){(const char *)m->assignment.data, m->assignment.size})
-                          : STR_EMPTY;
-    out->assignment = (struct bytes){(const uint8_t *)copy.data, copy.size};
+    out->assignment = group_copy_bytes(call->arena, m->assignment);
     group_answer(grp->shard, call);
 }
 
