@@ -28,6 +28,8 @@
     X(ERR_NOT_EMPTY, "not empty")                             \
     X(ERR_NOT_FILE, "missing, or not a regular file")         \
     X(ERR_TIMEOUT, "timed out")                               \
+    X(ERR_EXPIRED, "the session has expired")                 \
+    X(ERR_UNSURE, "connection lost, outcome unknown")         \
     X(ERR_CLOSED, "closed")
 
 enum err {

@@ -21,7 +21,13 @@
 #include "coord/znodes.h"
 #include "os/loop.h"
 #include "os/rng.h"
+#include "wire/gen/alter_partition.h"
+#include "wire/gen/alter_partition_reassignments.h"
+#include "wire/gen/controlled_shutdown.h"
+#include "wire/gen/elect_leaders.h"
 #include "wire/gen/leader_and_isr.h"
+#include "wire/gen/list_offsets.h"
+#include "wire/gen/list_partition_reassignments.h"
 #include "wire/gen/stop_replica.h"
 #include "wire/gen/update_metadata.h"
 #include "wire/kerr.h"
@@ -41,6 +47,7 @@ enum {
 typedef void (*leader_and_isr_reply_fn)(void *arg, enum err e, const struct leader_and_isr_response *r);
 typedef void (*update_metadata_reply_fn)(void *arg, enum err e, const struct update_metadata_response *r);
 typedef void (*stop_replica_reply_fn)(void *arg, enum err e, const struct stop_replica_response *r);
+typedef void (*list_offsets_reply_fn)(void *arg, enum err e, const struct list_offsets_response *r);
 
 /* Messages to one broker arrive in the order in which they are sent.  A request is lent until its reply: for the own
  * broker a call with the structs, for others the network, which retries until the broker's registration is gone.
@@ -53,6 +60,14 @@ struct controller_channel {
                             update_metadata_reply_fn reply, void *reply_arg);
     void (*stop_replica)(void *arg, int32_t broker_id, const struct stop_replica_request *rq,
                          stop_replica_reply_fn reply, void *reply_arg);
+    /* Where replicas end, for elections: replica_id -2, timestamp -1.  Not retried; ERR_TIMEOUT after `timeout_ms`. */
+    void (*list_offsets)(void *arg, int32_t broker_id, const struct list_offsets_request *rq, int64_t timeout_ms,
+                         list_offsets_reply_fn reply, void *reply_arg);
+    /* A broker is registered, with another epoch or address than before: from now on messages can be sent to it, and its
+     * connection is watched, see controller_broker_unreachable().  Not called for the own broker. */
+    void (*broker_came)(void *arg, int32_t broker_id, int64_t broker_epoch, struct str host, int32_t port);
+    /* Its registration is gone, or the office lost: what is out to it is replied to with ERR_CLOSED. */
+    void (*broker_went)(void *arg, int32_t broker_id);
 };
 
 /* --- life --- */
@@ -78,6 +93,12 @@ struct controller_options {
     int16_t replication_factor_default; /* default.replication.factor */
     struct controller_channel channel;
     controller_validate_fn validate_topic; /* NULL: everything goes */
+    bool fast_failure_detection; /* controller.fast.failure.detection: see controller_broker_unreachable() */
+    int64_t log_ends_wait_ms;    /* controller.election.log.end.wait.ms: how long an election waits for replicas' ends */
+    bool unclean_election;       /* unclean.leader.election.enable; topics have their own, see unclean_of */
+    bool leader_rebalance;       /* auto.leader.rebalance.enable, */
+    int64_t imbalance_check_ms;  /*   leader.imbalance.check.interval.seconds, */
+    int32_t imbalance_percent;   /*   leader.imbalance.per.broker.percentage */
     /* Each change of state, on the controller's loop; NULL: nobody listens.  `epoch` is the controller epoch while
      * loading and active. */
     void (*state_changed)(void *arg, enum controller_state state, int32_t epoch);
@@ -85,6 +106,18 @@ struct controller_options {
     void (*failed)(void *arg, const struct fault *f);
     void *arg; /* of validate_topic, state_changed and failed */
 };
+
+/* The store's session is over (COORD_EXPIRED): leaves office at once, without touching the store, and runs for it again
+ * after controller_session_renewed().  Owner. */
+void controller_session_lost(struct controller *c);
+void controller_session_renewed(struct controller *c);
+
+/* From the channel, owner.  The connection to a registered broker broke and its port refuses: the process is dead, or
+ * looks so.  With fast_failure_detection it counts as gone: others lead, and it leaves the in-sync sets, as if its
+ * registration had gone; which is safe when it is wrong (DESIGN section 7).  Reachable again, with the registration as
+ * it was, it counts as come. */
+void controller_broker_unreachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
+void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
 
 /* Starts to run for office at once.  The end has three steps: controller_stop(), coord_close(), controller_free(). */
 struct controller *controller_start(const struct controller_options *opt);
@@ -180,6 +213,32 @@ void controller_alter_configs(struct controller *c, const struct controller_conf
 
 /* A block of PRODUCER_ID_BLOCK_SIZE ids that nobody else gets, for `broker_id` to hand out. */
 void controller_allocate_producer_ids(struct controller *c, int32_t broker_id, struct controller_to to);
+
+/* --- requests that come as they are on the wire --- */
+
+/* `in`, `out` and `a` are the caller's and live until `done` has run on `loop`; meanwhile `out`, set to its defaults,
+ * and `a` are the controller's.  Any thread. */
+struct controller_request {
+    struct arena *a;
+    struct loop *loop;
+    void (*done)(void *arg);
+    void *arg;
+};
+
+/* A leader's new in-sync sets (KIP-497): checked by broker epoch, leader epoch and partition epoch.  Answered when they
+ * are written.  `version` is the request's: since 2 topics are told by id, since 3 with broker epochs (KIP-903). */
+void controller_alter_partition(struct controller *c, const struct alter_partition_request *in, int16_t version,
+                                struct alter_partition_response *out, struct controller_request rq);
+/* Answered when nothing is led by the broker any more that another could lead; names what is. */
+void controller_controlled_shutdown(struct controller *c, const struct controlled_shutdown_request *in,
+                                    struct controlled_shutdown_response *out, struct controller_request rq);
+void controller_elect_leaders(struct controller *c, const struct elect_leaders_request *in,
+                              struct elect_leaders_response *out, struct controller_request rq);
+/* KIP-455.  Answered when the reassignments have begun; they go on until the new replicas are in sync. */
+void controller_alter_reassignments(struct controller *c, const struct alter_partition_reassignments_request *in,
+                                    struct alter_partition_reassignments_response *out, struct controller_request rq);
+void controller_list_reassignments(struct controller *c, const struct list_partition_reassignments_request *in,
+                                   struct list_partition_reassignments_response *out, struct controller_request rq);
 
 /* --- looking inside, for tests.  Owner; good until the loop's next turn --- */
 

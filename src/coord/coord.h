@@ -1,9 +1,13 @@
 /* coord.h: the coordination store, ZooKeeper's data model behind one interface (DESIGN section 6).
  *
  * A tree of nodes with versions; persistent, ephemeral and sequential nodes; multi; one-shot watches; a session whose
- * end removes its ephemeral nodes.  Stores: embedded.h (SQLite, one node), memory.h (tests and the simulator).
+ * end removes its ephemeral nodes.  Stores: zookeeper.h (an ensemble), embedded.h (SQLite, one node), memory.h (tests
+ * and the simulator).
  *
- * A `struct coord` is one session.  Every call is asynchronous: its arguments are copied, and `to.done` runs exactly
+ * A `struct coord` has one session at a time.  While the store is out of reach, calls wait for it; the session goes on
+ * when it is back in time, with its watches.  When it was not, the session has expired: its ephemeral nodes and watches
+ * are gone, calls fail with ERR_EXPIRED until coord_renew(), and whoever used it begins anew.
+ *  Every call is asynchronous: its arguments are copied, and `to.done` runs exactly
  * once on the loop `to.loop`, with results that are lent until it returns.  Calls of one thread are executed in order,
  * and their results arrive in order on each loop.  A watch fires on the loop of the call that set it, before the result
  * of any later call that could see the change.
@@ -16,7 +20,10 @@
  *   ERR_INVALID    not a path; or a child for an ephemeral node, or the root to be deleted
  *   ERR_TOO_BIG    more bytes than COORD_BYTES_MAX in one call; nodes past COORD_NODES_MAX
  *   ERR_TOO_MANY   COORD_CALLS_MAX calls are waiting already
- *   ERR_CLOSED     the session is over: open another
+ *   ERR_EXPIRED    the session is over: coord_renew() begins another
+ *   ERR_UNSURE     the connection to the store broke while a write was out: it may or may not have been executed.  Reads
+ *                  are asked again by the store and never end so
+ *   ERR_CLOSED     coord_close() has been called
  *   ERR_IO, ERR_FULL, ERR_CORRUPT, ERR_DENIED  the store's file; result.text explains
  *
  * Thread: any, unless a function says otherwise. */
@@ -112,9 +119,10 @@ struct coord_watch {
 #define COORD_NO_WATCH ((struct coord_watch){NULL, NULL})
 
 enum coord_state {
-    COORD_CONNECTED, /* once after open; again after a lost connection */
-    COORD_EXPIRED,   /* ephemeral nodes and watches are gone; every further call is ERR_CLOSED */
-    COORD_FAILED     /* the store is unusable (corrupt file): `f` explains; every further call fails */
+    COORD_CONNECTED,    /* once after open; again after a lost connection, and after coord_renew() */
+    COORD_DISCONNECTED, /* the store is out of reach: calls wait */
+    COORD_EXPIRED,      /* ephemeral nodes and watches are gone; every further call is ERR_EXPIRED until coord_renew() */
+    COORD_FAILED        /* the store is unusable (corrupt file, not authorized): `f` explains; every further call fails */
 };
 
 /* Told about the session on `loop`; `changed` NULL: nobody listens. */
@@ -124,7 +132,11 @@ struct coord_listener {
     void *arg;
 };
 
+/* Of the session that was told of last; owner of the listener's loop. */
 int64_t coord_session_id(const struct coord *c);
+/* After COORD_EXPIRED, once everything of the old session has been laid down: begins a new one; COORD_CONNECTED follows.
+ * Calls made from now on wait for it.  The listener's loop. */
+void coord_renew(struct coord *c);
 
 /* `flags`: COORD_EPHEMERAL | COORD_SEQUENTIAL.  A sequential node's name gets ten digits appended that grow with each
  * child made below that parent. */

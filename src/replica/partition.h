@@ -97,8 +97,36 @@ bool partition_disk_is_full(const struct partition *p);
 /* So much is about to be appended: its disk is looked at in good time.  Any thread, cheap. */
 void partition_wrote(struct partition *p, size_t bytes);
 
-/* The controller's word.  Waiters wake, since what they wait for may never come now. */
+/* The controller's word (LeaderAndIsr).  Waiters wake, since what they wait for may never come now. */
 void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count);
+
+/* ---- Following, for fetchers.c; in follower.c */
+
+/* The leader's high watermark, and its log's start, as an answer told: ours becomes what of it we hold.  The fetcher's
+ * loop. */
+void partition_follow(struct partition *p, int64_t leader_high_watermark);
+/* Cuts the log at `offset`, and the high watermark with it; a copy that is on its way to another directory is cut
+ * likewise.  Worker. */
+MUST_USE enum err partition_truncate(struct partition *p, int64_t offset);
+/* Drops everything and begins anew at `offset`: the leader has nothing below it.  Worker. */
+MUST_USE enum err partition_start_at(struct partition *p, int64_t offset);
+
+/* ---- Leading, for the Fetch handler; in leader.c */
+
+/* What a follower's fetch tells of it (KIP-903: with its broker's epoch). */
+struct follower_fetch {
+    int32_t broker_id;
+    int64_t broker_epoch; /* -1: it does not say */
+    int64_t fetch_offset; /* its log's end */
+    int64_t log_start;
+    int64_t now_us; /* monotonic */
+};
+/* After the leader checks and the read: the follower has all below `fetch_offset`.  Moves the high watermark, proposes
+ * to let it into the in-sync set, wakes who waits.  KERR_NOT_LEADER_OR_FOLLOWER; KERR_UNKNOWN_LEADER_EPOCH or
+ * KERR_NOT_LEADER_OR_FOLLOWER when it is no replica.  Any loop. */
+enum kerr partition_follower_fetched(struct partition *p, const struct follower_fetch *ff);
+/* acks=all was refused or waits: whether the in-sync set is as large as min.insync.replicas.  Any loop. */
+bool partition_in_sync_enough(const struct partition *p, int32_t min_insync_replicas);
 /* Reading or writing its log failed.  When the directory is to blame it goes offline with all its partitions.  Any
  * thread, without locks.  In replicas_dirs.c. */
 void partition_failed(struct partition *p, enum err e, const char *what);

@@ -9,14 +9,14 @@ import re
 import sys
 
 SRC = pathlib.Path("src")
-BELOW_ROLES = ["base", "os", "wire", "plog", "coord"]
+BELOW_ROLES = ["base", "os", "wire", "rpc", "plog", "coord"]
 ROLES = ["replica", "controller", "group", "txn"]
 # The modules that each may see, besides itself.  CMakeLists.txt links in the same order.
 MAY_SEE = {
     **{name: BELOW_ROLES[:at] for at, name in enumerate(BELOW_ROLES)},
     **{name: BELOW_ROLES for name in ROLES},
     "broker": BELOW_ROLES + ROLES,
-    "client": ["base", "os", "wire"],
+    "client": ["base", "os", "wire", "rpc"],
     "mirror": ["client", "base"],
     "cli": BELOW_ROLES + ROLES + ["broker", "client", "mirror"],
 }
