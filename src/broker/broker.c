@@ -340,17 +340,6 @@ enum err broker_free(struct broker_run *run, struct fault *f)
     return e;
 }
 
-static enum err run_threads(struct broker_run *run)
-{
-    const struct signal_handler handlers[] = {
-        {SIGTERM, on_stop_signal, run},
-        {SIGINT, on_stop_signal, run},
-        {SIGHUP, on_hangup, run},
-    };
-    enum err e = signals_open(&run->signals, broker_home(&run->br), handlers, ARRAY_COUNT(handlers), &run->fault);
-    return e ? e : start_threads(run, &run->fault);
-}
-
 enum err broker_run(const struct broker_env *env, struct config *config, struct fault *f)
 {
     struct broker_run *run;
@@ -358,7 +347,13 @@ enum err broker_run(const struct broker_env *env, struct config *config, struct 
     if (process_raise_file_limit(&own.file_limit)) LOG_WARN("file_limit", "reason=\"cannot be raised\"");
     enum err e = broker_new(&run, &own, config, f);
     if (e) return e;
-    run->err = run_threads(run);
+    const struct signal_handler handlers[] = {
+        {SIGTERM, on_stop_signal, run},
+        {SIGINT, on_stop_signal, run},
+        {SIGHUP, on_hangup, run},
+    };
+    run->err = signals_open(&run->signals, broker_home(&run->br), handlers, ARRAY_COUNT(handlers), &run->fault);
+    if (!run->err) run->err = start_threads(run, &run->fault);
     if (!run->err) {
         broker_start(run);
         loop_run(broker_home(&run->br));
