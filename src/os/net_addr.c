@@ -183,6 +183,12 @@ enum err net_resolve(const char *host, uint16_t port, struct net_addr *out, size
     memcpy(name, host, size);
     name[size] = '\0';
 
+    struct in_addr ip;
+    if (inet_pton(AF_INET, name, &ip) == 1) { /* nobody needs to be asked */
+        out[0] = addr_of_ipv4(ip, port);
+        *count = 1;
+        return OK;
+    }
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
     int code = getaddrinfo(name, NULL, &hints, &list);
