@@ -128,6 +128,9 @@ class Network:
     def throttle(self, one, other, bytes_per_second, ways=2):
         self._each_way(one, other, ways, bytes_per_second=bytes_per_second)
 
+    def slow(self, one, other, seconds, bytes_per_second):
+        self._each_way(one, other, 2, delay_seconds=seconds, bytes_per_second=bytes_per_second)
+
     def isolate(self, name):
         self.cut(name, [other for other in self.names if other != name])
 
