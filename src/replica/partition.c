@@ -24,6 +24,7 @@ struct partition *partition_new(const char *topic, int32_t index, struct log_dir
     p->dir = dir;
     p->services = services;
     atomic_init(&p->leader_epoch, -1);
+    atomic_init(&p->cut, INT64_MAX);
     pthread_mutex_init(&p->lock, NULL);
     list_init(&p->waiters);
     return p;
@@ -84,6 +85,13 @@ static void wake_all(struct partition *p)
     wake(p, false);
 }
 
+void partition_progressed(struct partition *p)
+{
+    if (atomic_load_explicit(&p->changed, memory_order_relaxed) != UINT8_MAX) atomic_store(&p->changed, UINT8_MAX);
+    atomic_thread_fence(memory_order_seq_cst); /* the recovery point moved without being that */
+    wake(p, true);
+}
+
 /* The log's end or what of it is on the disk moved.  While this replica is alone in the in-sync set, everything it
  * holds is replicated. */
 static void advance(struct partition *p)
@@ -95,9 +103,7 @@ static void advance(struct partition *p)
         while (was < end && !atomic_compare_exchange_weak(&p->high_watermark, &was, end)) {
         }
     }
-    if (atomic_load_explicit(&p->changed, memory_order_relaxed) != UINT8_MAX) atomic_store(&p->changed, UINT8_MAX);
-    atomic_thread_fence(memory_order_seq_cst); /* the recovery point moved without being that */
-    wake(p, true);
+    partition_progressed(p);
 }
 
 static void on_advanced(void *arg, int64_t end)

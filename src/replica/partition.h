@@ -60,6 +60,7 @@ struct partition {
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
     _Atomic int64_t high_watermark;
+    _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
     _Atomic uint32_t flushes_failed; /* by errors that pass: who waits for one is to give up */
     pthread_mutex_t lock;            /* guards waiters */
     struct list waiters;
@@ -100,13 +101,15 @@ void partition_wrote(struct partition *p, size_t bytes);
 /* The controller's word (LeaderAndIsr).  Waiters wake, since what they wait for may never come now. */
 void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count);
 
+/* The log's end, what of it is on the disk or the high watermark has moved: wakes who waits for that. */
+void partition_progressed(struct partition *p);
+
 /* ---- Following, for fetchers.c; in follower.c */
 
-/* The leader's high watermark, and its log's start, as an answer told: ours becomes what of it we hold.  The fetcher's
- * loop. */
+/* The leader's high watermark, as an answer told: ours becomes what of it we hold.  Any loop. */
 void partition_follow(struct partition *p, int64_t leader_high_watermark);
-/* Cuts the log at `offset`, and the high watermark with it; a copy that is on its way to another directory is cut
- * likewise.  Worker. */
+/* Cuts the log at `offset`, and the high watermark with it, though not in silence; a copy that is on its way to another
+ * directory is cut likewise.  Of a partition that has moved, the new log is cut.  Worker. */
 MUST_USE enum err partition_truncate(struct partition *p, int64_t offset);
 /* Drops everything and begins anew at `offset`: the leader has nothing below it.  Worker. */
 MUST_USE enum err partition_start_at(struct partition *p, int64_t offset);
