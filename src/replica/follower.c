@@ -9,6 +9,8 @@
 
 #include <inttypes.h>
 
+#include "replica/partition_internal.h"
+
 #define LOG_MODULE "replica"
 #include "base/log.h"
 

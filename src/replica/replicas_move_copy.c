@@ -372,7 +372,7 @@ static enum err open_taken(struct move *m, const char *path, int64_t end)
     if (e)
         plog_abandon(pl);
     else
-        partition_give_log(q, pl);
+        partition_give_log(q, pl, partition_high_watermark(m->from));
     q->cleaning.filed = po.cleaned; /* see take_over() */
     return e;
 }
@@ -395,12 +395,6 @@ static enum err rename_and_open(struct move *m, int64_t end)
     return replicas_dir_check(m->to, e, "move");
 }
 
-static void take_role(struct partition *q, const struct partition *p)
-{
-    atomic_store(&q->high_watermark, partition_high_watermark(p));
-    partition_set_role(q, atomic_load(&p->leads), atomic_load(&p->leader_epoch), atomic_load(&p->isr_count));
-}
-
 /* Steps 3 to 5. */
 static enum err switch_over(struct move *m, int64_t end)
 {
@@ -421,7 +415,7 @@ static enum err switch_over(struct move *m, int64_t end)
         }
         return e;
     }
-    take_role(m->taken, p);
+    partition_inherit_role(m->taken, p);
     partition_set_successor(p, m->taken);
     m->doomed_path = replicas_doomed_path(m->r, p);
     e = plog_retire_held(p->pl, m->doomed_path);
