@@ -95,6 +95,12 @@ static void on_session(void *arg, enum coord_state state, const struct fault *f)
 static void open_coord(struct start *st)
 {
     struct broker *br = &st->run->br;
+    if (st->run->env.open_coord) {
+        br->coord =
+            st->run->env.open_coord(st->run->env.arg, (struct coord_listener){broker_home(br), on_session, st->run});
+        step_done(st);
+        return;
+    }
     const struct coord_embedded_options opt = {
         .fs = br->fs,
         .clock = br->clock,
@@ -235,8 +241,10 @@ static void raise_epochs(struct start *st)
 enum { RECOVERY_THREADS_MAX = 256 };
 
 /* num.recovery.threads.per.data.dir, which the stored configuration may set; but no CPU is left idle. */
-static unsigned recovery_threads(struct broker *br)
+static unsigned recovery_threads(const struct broker_run *run)
 {
+    const struct broker *br = &run->br;
+    if (run->env.turned) return 0; /* who asks does it himself */
     struct config *cfg = config_live_ref(br->config);
     int64_t wanted = config_i64(cfg, CFG_NUM_RECOVERY_THREADS_PER_DATA_DIR) * (int64_t)replicas_dir_count(br->replicas);
     config_unref(cfg);
@@ -247,7 +255,7 @@ static void load_logs_work(struct job *job)
 {
     struct start *st = CONTAINER_OF(job, struct start, job);
     struct broker *br = &st->run->br;
-    st->job_err = replicas_load(br->replicas, recovery_threads(br), &st->job_fault);
+    st->job_err = replicas_load(br->replicas, recovery_threads(st->run), &st->job_fault);
 }
 
 static void load_logs_done(struct job *job)

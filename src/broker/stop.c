@@ -20,6 +20,7 @@ static void stop_loops(void *arg)
 {
     struct broker_run *run = arg;
     run->br.coord = NULL;
+    run->ended = true;
     for (unsigned i = 0; i < run->br.loop_count; i++) loop_stop(run->br.loops[i]);
 }
 
@@ -130,6 +131,6 @@ void run_fail(struct broker_run *run, enum err e, const struct fault *f)
 {
     if (run->err) return;
     run->err = e;
-    if (f && f != run->fault) *run->fault = *f;
+    if (f && f != &run->fault) run->fault = *f;
     if (!run->stopping) run_stop(run);
 }

@@ -203,6 +203,12 @@ enum err net_resolve(const char *host, uint16_t port, struct net_addr *out, size
     char name[HOST_NAME_SIZE];
     if (!copy_host(host, name)) return fault_set(f, ERR_INVALID, "The host name %.60s... is too long.", host);
 
+    struct in_addr ip;
+    if (inet_pton(AF_INET, name, &ip) == 1) { /* nobody needs to be asked */
+        out[0] = addr_of_ipv4(ip, port);
+        *count = 1;
+        return OK;
+    }
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
     int code = getaddrinfo(name, NULL, &hints, &list);

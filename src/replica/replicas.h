@@ -119,9 +119,9 @@ struct replica_survey {
 MUST_USE enum err replicas_survey(struct replicas *r, bool deep, struct replica_survey *out, struct fault *f);
 void replicas_survey_free(struct replica_survey *sv);
 
-/* Finds every partition's log and opens it, `threads` at a time; as many close them at the end.  Logs of which a crash
- * left much to be read again are left to replicas_open_rest().  One that cannot be opened is no error: it stays out of
- * service, and the log says why.  Blocks; at start. */
+/* Finds every partition's log and opens it, `threads` at a time, 0: on the caller's; as many close them at the end.
+ * Logs of which a crash left much to be read again are left to replicas_open_rest().  One that cannot be opened is no
+ * error: it stays out of service, and the log says why.  Blocks; at start. */
 MUST_USE enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f);
 /* Opens what replicas_load() has left, while the broker serves: each partition is NOT_LEADER_OR_FOLLOWER until its log
  * is open, and then takes the role that the controller has given it meanwhile.  Home loop. */
