@@ -49,6 +49,7 @@ struct session {
     struct coord_memory *m;
     struct list_node link;
     bool over;
+    bool abandoned;
     int changes_left; /* before it expires; -1: no end */
 };
 
@@ -235,6 +236,7 @@ static void post(struct coord_memory *m, struct list *out)
 {
     for (struct list_node *n; (n = list_pop_front(out));) {
         struct coord_delivery *d = CONTAINER_OF(n, struct coord_delivery, link);
+        if (CONTAINER_OF(d->c, struct session, c)->abandoned) continue;
         if (d->is_result ? m->hold_results : m->hold_events)
             list_push_back(&m->held, &d->link);
         else
@@ -295,7 +297,7 @@ static void memory_session_free(struct coord *c)
     mem_free(s);
 }
 
-static const struct coord_ops session_ops = {memory_submit, memory_session_free};
+static const struct coord_ops session_ops = {.submit = memory_submit, .free = memory_session_free};
 
 /* --- the store --- */
 
@@ -357,6 +359,16 @@ void coord_memory_expire(struct coord_memory *m, int64_t session)
         session_expire(s, &out);
     }
     post(m, &out);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void coord_memory_abandon(struct coord_memory *m, int64_t session)
+{
+    pthread_mutex_lock(&m->lock);
+    LIST_EACH (&m->sessions, node) {
+        struct session *s = CONTAINER_OF(node, struct session, link);
+        if (s->c.session == session) s->abandoned = true;
+    }
     pthread_mutex_unlock(&m->lock);
 }
 

@@ -23,6 +23,10 @@ void coord_memory_expire(struct coord_memory *m, int64_t session);
  * later ones are ERR_CLOSED.  What a process that dies there leaves. */
 void coord_memory_expire_after(struct coord_memory *m, int64_t session, int changes);
 
+/* The process of the session is gone: nothing is delivered to it any more, what is on its way to it is forgotten, and
+ * the session's memory with it.  The session itself lives on until coord_memory_expire(). */
+void coord_memory_abandon(struct coord_memory *m, int64_t session);
+
 /* Holds back watch events (and, with `results`, results too; order is kept) until the release.  Idempotent. */
 void coord_memory_hold(struct coord_memory *m, bool events, bool results);
 void coord_memory_release(struct coord_memory *m);
