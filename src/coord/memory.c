@@ -297,7 +297,7 @@ static void memory_session_free(struct coord *c)
     mem_free(s);
 }
 
-static const struct coord_ops session_ops = {memory_submit, memory_session_free};
+static const struct coord_ops session_ops = {.submit = memory_submit, .free = memory_session_free};
 
 /* --- the store --- */
 

@@ -127,6 +127,8 @@ uint16_t net_addr_port(const struct net_addr *a);
  * many, at least 1.  ERR_NOT_FOUND, ERR_TIMEOUT (the name service did not answer). */
 MUST_USE enum err net_resolve(const char *host, uint16_t port, struct net_addr *out, size_t max, size_t *count,
                               struct fault *f);
+/* An address written out (IPv4, IPv6 with or without brackets), without the name service.  False: `host` is a name. */
+bool net_addr_parse(const char *host, uint16_t port, struct net_addr *out);
 /* True when the address belongs to an interface of this machine (loopback included). */
 static inline bool net_is_local(struct net *n, const struct net_addr *a)
 {
