@@ -270,7 +270,8 @@ void plog_close_unused(struct plog *pl, enum plog_close_what what, uint32_t turn
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The
  * recovery point, the log's start and plog_cleaned() may go down with it: checkpoint them before anything is appended.
- */
+ * After an error that passes the end may be down already, with files still to be cut: then appends are refused until
+ * this, or any other upkeep, has been called again and has gone well. */
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.
