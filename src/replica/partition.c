@@ -25,6 +25,7 @@ struct partition *partition_new(const char *topic, int32_t index, struct log_dir
     p->dir = dir;
     p->services = services;
     atomic_init(&p->leader_epoch, -1);
+    atomic_init(&p->cut, INT64_MAX);
     atomic_init(&p->leader, -1);
     atomic_init(&p->min_insync_replicas, 1);
     atomic_init(&p->watched_ms, INT64_MAX);

@@ -64,6 +64,7 @@ struct partition {
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int64_t epoch_start;  /* the log's end when this leadership began */
     _Atomic int64_t high_watermark;
+    _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
     _Atomic bool alone; /* leads, and no follower has a say: see leader.c */
     _Atomic int32_t min_insync_replicas;
     /* The in-sync set as the controller last told it: how many, and whether that is enough; and whether with those it
@@ -136,11 +137,10 @@ void partition_set_min_insync(struct partition *p, int32_t min_insync_replicas);
 
 /* ---- Following, for fetchers.c; in follower.c */
 
-/* The leader's high watermark, and its log's start, as an answer told: ours becomes what of it we hold.  The fetcher's
- * loop. */
+/* The leader's high watermark, as an answer told: ours becomes what of it we hold.  Any loop. */
 void partition_follow(struct partition *p, int64_t leader_high_watermark);
-/* Cuts the log at `offset`, and the high watermark with it; a copy that is on its way to another directory is cut
- * likewise.  Worker. */
+/* Cuts the log at `offset`, and the high watermark with it, though not in silence; a copy that is on its way to another
+ * directory is cut likewise.  Of a partition that has moved, the new log is cut.  Worker. */
 MUST_USE enum err partition_truncate(struct partition *p, int64_t offset);
 /* Drops everything and begins anew at `offset`: the leader has nothing below it.  Worker. */
 MUST_USE enum err partition_start_at(struct partition *p, int64_t offset);
