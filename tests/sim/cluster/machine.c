@@ -86,7 +86,12 @@ static void store_free(struct coord *c)
     n->coord_ops->free(c);
 }
 
-static const struct coord_ops delayed_ops = {store_submit, store_free};
+static void store_renew(struct coord *c)
+{
+    machine_of_coord(c)->coord_ops->renew(c);
+}
+
+static const struct coord_ops delayed_ops = {store_submit, store_renew, store_free};
 
 static struct coord *open_store(void *arg, struct coord_listener listener)
 {
