@@ -7,13 +7,15 @@
 #include "base/mem.h"
 #include "broker/api_table.h"
 #include "broker/broker_internal.h"
+#include "broker/cluster_channel.h"
+#include "broker/control.h"
 #include "broker/dynamic_config.h"
 #include "broker/fetch_sessions.h"
 #include "broker/groups.h"
 #include "broker/log_dirs.h"
-#include "broker/own_channel.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "os/process.h"
 #include "os/thread.h"
@@ -261,8 +263,10 @@ static void free_parts(struct broker_run *run)
     groups_free(br->groups); /* they hold partitions */
     replicas_close(br->replicas, run->started, br->epoch);
     if (br->controller) controller_free(br->controller);
-    own_channel_free(br->own_channel);
+    cluster_channel_free(br->cluster_channel);
+    control_free(br->control);
     producer_ids_free(br->producer_ids);
+    to_controller_free(br->to_controller);
     dynamic_config_free(br->dynamic_config);
     server_free(br->server);
     fetch_sessions_free(br->fetch_sessions);

@@ -20,13 +20,15 @@
 #include "replica/replicas.h"
 
 struct broker_run;
+struct cluster_channel;
+struct control;
 struct controller;
 struct coord;
 struct fetch_sessions;
 struct groups;
-struct own_channel;
 struct producer_ids;
 struct server;
+struct to_controller;
 struct dynamic_config;
 
 struct broker {
@@ -52,7 +54,9 @@ struct broker {
     struct server *server;
     struct coord *coord;
     struct controller *controller;
-    struct own_channel *own_channel;
+    struct control *control;                 /* what a controller tells us, */
+    struct cluster_channel *cluster_channel; /*   ours tells others, */
+    struct to_controller *to_controller;     /*   and we ask */
     struct replicas *replicas;
     struct metadata *metadata;
     struct dynamic_config *dynamic_config;

@@ -9,10 +9,12 @@
 #include "base/mem.h"
 #include "broker/adopt.h"
 #include "broker/broker_internal.h"
+#include "broker/cluster_channel.h"
+#include "broker/control.h"
 #include "broker/dynamic_config.h"
-#include "broker/own_channel.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "coord/coord.h"
 #include "coord/embedded.h"
@@ -324,7 +326,10 @@ static void start_controller(struct start *st)
 {
     struct broker *br = &st->run->br;
     br->producer_ids = producer_ids_new(br);
-    own_channel_open(&br->own_channel, st->run, on_first_metadata, st);
+    br->to_controller = to_controller_new(br);
+    br->control = control_new(br);
+    control_on_first(br->control, on_first_metadata, st);
+    cluster_channel_open(&br->cluster_channel, st->run);
 }
 
 /* ---- Doors open */

@@ -5,6 +5,7 @@
 #include "broker/broker_internal.h"
 #include "broker/groups.h"
 #include "broker/server.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "coord/coord.h"
 
@@ -44,6 +45,7 @@ static void stop_controller(struct broker_run *run)
 {
     if (run->controller_stopping) return;
     run->controller_stopping = true;
+    to_controller_stop(run->br.to_controller);
     if (run->br.controller)
         controller_stop(run->br.controller, on_controller_stopped, run);
     else

@@ -50,6 +50,7 @@ struct session {
     struct list_node link;
     bool over;          /* the store has ended it; its user hears of it unless it is cut off */
     bool cut;           /* out of reach: calls and events wait */
+    bool abandoned;     /* nobody is there to hear of anything */
     bool delayed;       /* calls wait for coord_memory_run() */
     struct list calls;  /* out: not executed, or (CALL_UNSURE) ended and behind such a one */
     struct list events; /* what its watches saw while it was cut off */
@@ -257,6 +258,7 @@ static void post(struct coord_memory *m, struct list *out)
     for (struct list_node *n; (n = list_pop_front(out));) {
         struct coord_delivery *d = CONTAINER_OF(n, struct coord_delivery, link);
         struct session *s = session_of(d->c);
+        if (s->abandoned) continue;
         if (d->is_event && s->cut)
             list_push_back(&s->events, &d->link);
         else if (d->is_result ? m->hold_results : m->hold_events)
@@ -499,6 +501,18 @@ static void expire_after(struct session *s, size_t changes, struct list *out)
 void coord_memory_expire_after(struct coord_memory *m, int64_t session, int changes)
 {
     session_change(m, session, expire_after, (size_t)changes);
+}
+
+static void abandon(struct session *s, size_t arg, struct list *out)
+{
+    (void)arg;
+    (void)out;
+    s->abandoned = true;
+}
+
+void coord_memory_abandon(struct coord_memory *m, int64_t session)
+{
+    session_change(m, session, abandon, 0);
 }
 
 /* The store executes the call; what it answers does not arrive. */

@@ -35,6 +35,10 @@ void coord_memory_disconnect(struct coord_memory *m, int64_t session, size_t exe
  * COORD_EXPIRED, if it was expired meanwhile. */
 void coord_memory_reconnect(struct coord_memory *m, int64_t session);
 
+/* The process of the session is gone: nothing is delivered to it any more, what is on its way to it is forgotten, and
+ * the session's memory with it.  The session itself lives on until coord_memory_expire(). */
+void coord_memory_abandon(struct coord_memory *m, int64_t session);
+
 /* --- when things happen --- */
 
 /* On: the session's calls are no more executed as they are made, but stay out until coord_memory_run() lets the first

@@ -336,6 +336,7 @@ void replicas_stop_upkeep(struct replicas *r)
 {
     r->stopping = true;
     cleaner_stop(r->cleaner);
+    leaders_stop(r->services.leaders);
     replicas_stop_opening(r);
     atomic_store(&r->services.workers_gone, true); /* or will be, with nothing submitted any more */
     for (int i = 0; i < CHORE_COUNT; i++) loop_timer_cancel(r->opt.home, &r->chores[i].timer);

@@ -80,6 +80,9 @@ struct rpc {
     struct api_versions_request versions_request;
     struct version_range versions[API_COUNT];
 
+    struct timer silence_timer;
+    int64_t heard_us; /* when bytes came last, or the first call went out */
+
     struct list waiting, out, failed;
     size_t call_count; /* in the first two */
     int32_t correlation_id;
@@ -101,6 +104,7 @@ static void hang_up(struct rpc *r)
     if (r->sock) sock_close(r->sock);
     r->sock = NULL;
     loop_timer_cancel(r->opt.loop, &r->connect_timer);
+    loop_timer_cancel(r->opt.loop, &r->silence_timer);
 }
 
 static bool is_up(const struct rpc *r)
@@ -209,6 +213,26 @@ static void queue_frame(struct rpc *r, struct writer *frame)
     loop_idle_once(r->opt.loop, &r->idle);
 }
 
+/* It is not moved with every byte that comes, but looks when it fires. */
+static void on_silence_timer(struct timer *t)
+{
+    struct rpc *r = CONTAINER_OF(t, struct rpc, silence_timer);
+    if (list_is_empty(&r->out)) return;
+    int64_t due_us = r->heard_us + r->opt.silence_ms * 1000;
+    if (due_us > loop_now_us(r->opt.loop))
+        loop_timer_set(r->opt.loop, t, due_us);
+    else
+        rpc_fail(r, RPC_TIMED_OUT, "%s has answered nothing for %" PRId64 " ms", r->peer, r->opt.silence_ms);
+}
+
+static void watch_silence(struct rpc *r)
+{
+    if (!r->opt.silence_ms || !list_is_empty(&r->out)) return;
+    r->heard_us = loop_now_us(r->opt.loop);
+    if (!timer_is_set(&r->silence_timer))
+        loop_timer_set(r->opt.loop, &r->silence_timer, r->heard_us + r->opt.silence_ms * 1000);
+}
+
 static void call_go_out(struct rpc *r, struct rpc_call *call, int16_t version)
 {
     struct writer frame;
@@ -223,6 +247,7 @@ static void call_go_out(struct rpc *r, struct rpc_call *call, int16_t version)
     } else {
         r->correlation_id = id == INT32_MAX ? 0 : id + 1;
         call->stream_at = r->stream_sent + (r->send.size - r->send_at);
+        watch_silence(r);
         list_push_back(&r->out, &call->link);
         queue_frame(r, &frame);
     }
@@ -250,6 +275,7 @@ static void call_begin(struct rpc *r, struct rpc_call *call)
     call->correlation_id = -1;
     call->response = NULL;
     call->frame = NULL;
+    call->memory = NULL;
     call->deadline.fire = on_deadline;
     if (call->timeout_ms > 0)
         loop_timer_set(r->opt.loop, &call->deadline, loop_now_us(r->opt.loop) + call->timeout_ms * 1000);
@@ -351,6 +377,7 @@ static void answer_take(struct rpc *r, struct bytes frame)
         loop_timer_cancel(r->opt.loop, &call->deadline);
         call->sent = true;
         call->frame = r->in;
+        call->memory = &r->arena;
         call->done(call); /* may free the call, send others, close us */
     } else {
         /* It stood before those that failed with it. */
@@ -436,6 +463,7 @@ static void rpc_receive(struct rpc *r)
         } else {
             r->in_size += got;
             received += got;
+            r->heard_us = loop_now_us(r->opt.loop);
             /* A short read emptied the socket; but the end may have come with what was read. */
             if (got < room && !r->peer_done) r->readable = false;
             in_parse(r);
@@ -664,6 +692,7 @@ struct rpc *rpc_open(const struct rpc_options *opt, struct str host, int32_t por
     r->opt = *opt;
     r->idle.run = on_idle;
     r->connect_timer.fire = on_connect_timer;
+    r->silence_timer.fire = on_silence_timer;
     r->peer = mem_printf("%.*s:%" PRId32, STR_ARG(host), port);
     list_init(&r->waiting);
     list_init(&r->out);

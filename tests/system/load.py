@@ -246,7 +246,7 @@ class Load:
         for broker in self.cluster:
             with broker.connect() as c:
                 for p in range(self.partitions):
-                    assert _log_end(c, self.topic, p) == ends[p], f"partition {p} ends elsewhere on {broker.number}"
+                    assert log_end(c, self.topic, p) == ends[p], f"partition {p} ends elsewhere on {broker.number}"
 
     def _ends(self):
         with self.cluster.clients():
@@ -290,7 +290,7 @@ def _difference(one, other):
 DEBUGGING_REPLICA, LATEST = -2, -1
 
 
-def _log_end(connection, topic, partition):
+def log_end(connection, topic, partition):
     row = {"Name": topic, "Partitions": [{"PartitionIndex": partition, "Timestamp": LATEST}]}
     answer = connection.call("ListOffsets", 5, ReplicaId=DEBUGGING_REPLICA, IsolationLevel=0, Topics=[row])
     found = answer.Topics[0].Partitions[0]

@@ -251,10 +251,17 @@ static void add_part(int which, struct topic_replicas *t, int32_t index)
 {
     w.logs[which] = (struct plog){.start = 10, .end = 100, .unstable = 70};
     struct partition *p = w.parts[which] = partition_new(t->name, index, NULL, NULL);
-    partition_give_log(p, &w.logs[which]);
-    atomic_store(&p->high_watermark, 90);
+    partition_give_log(p, &w.logs[which], 90);
     atomic_store(&p->changed, 0);
-    partition_set_role(p, which != T1, 2, 2);
+    static const int32_t ids[] = {0, 1};
+    const struct partition_role role = {.leads = which != T1,
+                                        .leader = which != T1 ? 0 : 1,
+                                        .leader_epoch = 2,
+                                        .replicas = ids,
+                                        .replica_count = 2,
+                                        .isr = ids,
+                                        .isr_count = 2};
+    partition_set_role(p, &role);
     atomic_store(&t->parts[index], p);
 }
 

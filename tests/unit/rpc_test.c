@@ -53,7 +53,7 @@ struct world {
     bool ready, ended, close_in_ended, close_in_done;
     enum rpc_end end;
     char text[256];
-    int64_t connect_timeout_ms;
+    int64_t connect_timeout_ms, silence_ms;
 };
 
 static const struct metadata_request any_metadata = {.allow_auto_topic_creation = true};
@@ -95,6 +95,7 @@ static void world_open(struct world *w, const char *host, uint16_t port)
         .bufs = w->bufs,
         .client_id = STR("test"),
         .connect_timeout_ms = w->connect_timeout_ms ? w->connect_timeout_ms : WAIT_MS_MAX,
+        .silence_ms = w->silence_ms,
         .receive_buffer_bytes = -1,
         .ended = on_ended,
         .ready = on_ready,
@@ -592,6 +593,24 @@ static void silence_ends_the_connection_at_the_deadline(void **state)
     world_stop(&w);
 }
 
+static void silence_is_no_matter_while_nothing_is_asked(void **state)
+{
+    (void)state;
+    struct world w = {.silence_ms = 30};
+    world_start(&w);
+    send_metadata(&w, 0);
+    peer_answer_metadata(&w, peer_take(&w), 5);
+    UNTIL(&w, w.told == 1);
+    int64_t later_us = clock_mono_us(clock_system()) + 100 * 1000;
+    UNTIL(&w, clock_mono_us(clock_system()) > later_us);
+    assert_false(w.ended);
+    send_call(&w, 1, API_METADATA, &any_metadata, 0);
+    UNTIL(&w, w.ended);
+    assert_int_equal(w.end, RPC_TIMED_OUT);
+    check_failed(&w.calls[1], ERR_CLOSED, true);
+    world_stop(&w);
+}
+
 static void a_call_that_has_not_left_times_out_alone(void **state)
 {
     (void)state;
@@ -796,6 +815,7 @@ int main(void)
         cmocka_unit_test(what_is_no_address_is_unreachable),
         cmocka_unit_test(a_peer_that_closes_loses_all_that_is_out),
         cmocka_unit_test(silence_ends_the_connection_at_the_deadline),
+        cmocka_unit_test(silence_is_no_matter_while_nothing_is_asked),
         cmocka_unit_test(a_call_that_has_not_left_times_out_alone),
         cmocka_unit_test(a_peer_that_does_not_tell_its_versions_is_given_up),
         cmocka_unit_test(what_the_peer_cannot_understand_is_not_sent),
