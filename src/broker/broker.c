@@ -11,6 +11,7 @@
 #include "broker/control.h"
 #include "broker/dynamic_config.h"
 #include "broker/fetch_sessions.h"
+#include "broker/following.h"
 #include "broker/groups.h"
 #include "broker/log_dirs.h"
 #include "broker/producer_ids.h"
@@ -19,6 +20,7 @@
 #include "controller/controller.h"
 #include "os/process.h"
 #include "os/thread.h"
+#include "replica/fetchers.h"
 
 #define LOG_MODULE "broker"
 #include "base/log.h"
@@ -89,6 +91,7 @@ void broker_config_changed(struct broker *br)
     take_limits(br, cfg);
     replicas_configure_cleaner(br->replicas, &cleaner);
     server_reconfigure(br->server, cfg);
+    following_configure(br, cfg);
     if (br->replicas) take_move_rate(br, cfg);
     config_unref(cfg);
 }
@@ -163,6 +166,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .dir_failed = log_dir_failed,
         .ask_again = log_dirs_ask_again,
         .dir_failed_arg = run,
+        .following = broker_following(br),
         .role_changed = groups_role_changed,
         .role_changed_arg = br->groups,
     };
@@ -260,6 +264,7 @@ static void free_parts(struct broker_run *run)
     if (br->replicas) replicas_stop_upkeep(br->replicas);
     drain_mailboxes(br);
     run_start_abandon(run);
+    fetchers_free(br->fetchers);
     groups_free(br->groups); /* they hold partitions */
     replicas_close(br->replicas, run->started, br->epoch);
     if (br->controller) controller_free(br->controller);

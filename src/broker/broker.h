@@ -25,6 +25,7 @@ struct control;
 struct controller;
 struct coord;
 struct fetch_sessions;
+struct fetchers;
 struct groups;
 struct producer_ids;
 struct server;
@@ -62,6 +63,7 @@ struct broker {
     struct dynamic_config *dynamic_config;
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
+    struct fetchers *fetchers;
     struct groups *groups;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */

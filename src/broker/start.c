@@ -12,6 +12,7 @@
 #include "broker/cluster_channel.h"
 #include "broker/control.h"
 #include "broker/dynamic_config.h"
+#include "broker/following.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
 #include "broker/to_controller.h"
@@ -328,6 +329,7 @@ static void start_controller(struct start *st)
     br->producer_ids = producer_ids_new(br);
     br->to_controller = to_controller_new(br);
     br->control = control_new(br);
+    following_open(br);
     control_on_first(br->control, on_first_metadata, st);
     cluster_channel_open(&br->cluster_channel, st->run);
 }

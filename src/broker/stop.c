@@ -1,5 +1,5 @@
 /* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the groups'
- * shards are closed; the controller resigns and the session ends; the loops stop.  Logs are closed and marked clean
+ * shards are closed; the controller resigns, fetchers leave their partitions and the session ends; the loops stop.  Logs are closed and marked clean
  * after that, in broker.c. */
 #include "base/mem.h"
 #include "broker/broker_internal.h"
@@ -8,6 +8,7 @@
 #include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "coord/coord.h"
+#include "replica/fetchers.h"
 
 #define LOG_MODULE "broker"
 #include "base/log.h"
@@ -33,11 +34,20 @@ static void close_coord(void *arg)
         stop_loops(run);
 }
 
+/* Nobody fetches for the partitions here any more. */
+static void stop_following(struct broker_run *run)
+{
+    if (run->br.fetchers)
+        fetchers_stop(run->br.fetchers, close_coord, run);
+    else
+        close_coord(run);
+}
+
 static void on_controller_stopped(void *arg)
 {
     struct broker_run *run = arg;
     run->controller_stopped = true;
-    if (run->drained) close_coord(run); /* else requests are still in progress, and may need it */
+    if (run->drained) stop_following(run); /* else requests are still in progress, and may need it */
 }
 
 /* Operations that it has not finished are answered NOT_CONTROLLER. */
@@ -58,7 +68,7 @@ static void on_groups_stopped(void *arg)
     struct broker_run *run = arg;
     run->drained = true;
     if (run->controller_stopped)
-        close_coord(run);
+        stop_following(run);
     else
         stop_controller(run);
 }

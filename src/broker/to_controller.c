@@ -146,6 +146,11 @@ static void local_over(struct way *w)
     way_free(w);
 }
 
+static void on_local_answer(void *arg)
+{
+    local_over(arg);
+}
+
 static void on_local_block(void *arg, const struct controller_results *r)
 {
     struct way *w = arg;
@@ -202,7 +207,10 @@ static void send_locally(struct to_controller *tc, struct way *w)
     w->local = true;
     w->response = arena_alloc(&w->arena, schema->size);
     memcpy(w->response, schema->default_value, schema->size);
+    const struct controller_request rq = {.a = &w->arena, .loop = home(tc), .done = on_local_answer, .arg = w};
     switch ((int)call->api) {
+    case API_ALTER_PARTITION: controller_alter_partition(c, call->request, call->version_max, w->response, rq); break;
+    case API_CONTROLLED_SHUTDOWN: controller_controlled_shutdown(c, call->request, w->response, rq); break;
     case API_ALLOCATE_PRODUCER_IDS:
         controller_allocate_producer_ids(c, ((const struct allocate_producer_ids_request *)call->request)->broker_id,
                                          (struct controller_to){home(tc), on_local_block, w});

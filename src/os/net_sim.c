@@ -343,11 +343,9 @@ static enum err sim_send(struct sock *s, const struct iovec *iov, int count, boo
     if (ss->broken) return ERR_CLOSED;
     size_t size = 0;
     for (int i = 0; i < count; i++) size += iov[i].iov_len;
+    if (!ss->connected || size > ss->window) ss->wants_room = true; /* also when a part goes */
     size = MIN(size, ss->window);
-    if (!ss->connected || size == 0) {
-        ss->wants_room = true;
-        return ERR_AGAIN;
-    }
+    if (!ss->connected || size == 0) return ERR_AGAIN;
     struct segment *seg = mem_alloc(sizeof *seg + size);
     *seg = (struct segment){.size = size};
     size_t at = 0;

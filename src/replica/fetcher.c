@@ -13,6 +13,7 @@
 enum {
     FETCH_VERSION_MIN = 12, /* the first that tells where epochs diverge */
     FETCH_VERSION_BY_ID = 13,
+    FETCH_VERSION_STATE = 15, /* tells our broker epoch */
     FETCH_VERSION_MAX = 18,
     FETCH_VERSION_WATERMARK = 18, /* tells the leader what we know */
 };
@@ -318,7 +319,7 @@ static void on_broker_changed(struct loop_msg *msg)
 
 /* ---- Fetches */
 
-/* The next fetch tells all: the leader has no session of ours, or one that is not worth having. */
+/* The fetch tells all: the leader has no session of ours, or one that is not worth having. */
 static void begin_session(struct fetcher *fr, bool by_id)
 {
     struct forgotten *fg, *fg_next;
@@ -429,10 +430,18 @@ static void on_answer(struct rpc_call *call)
 
 static void send_fetch(struct fetcher *fr)
 {
+    const struct fetchers_options *opt = &fr->f->opt;
     const struct fetchers_config cfg = fetchers_config(fr->f);
     struct fetch_out *out = &fr->outs[0];
     while (out->out) out++;
     bool by_id = fr->unnamed == 0;
+    int16_t version = rpc_version(fr->rpc, API_FETCH, FETCH_VERSION_MIN,
+                                  by_id ? FETCH_VERSION_MAX : FETCH_VERSION_BY_ID - 1);
+    if (version < 0) {
+        fetch_failed(fr, ERR_UNSUPPORTED);
+        return;
+    }
+    by_id = version >= FETCH_VERSION_BY_ID;
     fr->full_next |= by_id != fr->session_by_id;
     arena_reset(&out->arena);
     out->request = fetch_request_default;
@@ -446,9 +455,10 @@ static void send_fetch(struct fetcher *fr)
     if (!out->full) put_forgotten(fr, out);
 
     struct fetch_request *rq = &out->request;
-    rq->replica_id = fr->f->opt.broker_id;
-    rq->replica_state.replica_id = fr->f->opt.broker_id;
-    rq->replica_state.replica_epoch = fr->f->opt.broker_epoch(fr->f->opt.arg);
+    if (version >= FETCH_VERSION_STATE)
+        rq->replica_state = (struct fetch_request_replica_state){opt->broker_id, opt->broker_epoch(opt->arg)};
+    else
+        rq->replica_id = opt->broker_id;
     rq->max_wait_ms = out->full && !fr->no_session ? 0 : cfg.wait_max_ms;
     rq->min_bytes = cfg.min_bytes;
     rq->max_bytes = cfg.response_max_bytes;
@@ -457,8 +467,8 @@ static void send_fetch(struct fetcher *fr)
     if (!out->full) fr->session_epoch = fr->session_epoch == INT32_MAX ? SESSION_EPOCH_FIRST : fr->session_epoch + 1;
     out->call = (struct rpc_call){
         .api = API_FETCH,
-        .version_min = by_id ? FETCH_VERSION_BY_ID : FETCH_VERSION_MIN,
-        .version_max = by_id ? FETCH_VERSION_MAX : FETCH_VERSION_BY_ID - 1,
+        .version_min = version,
+        .version_max = version,
         .request = rq,
         .timeout_ms = cfg.socket_timeout_ms,
         .done = on_answer,
@@ -473,7 +483,7 @@ static bool may_overtake(const struct fetcher *fr)
     if (fr->out_count >= FETCHES_OUT_MAX || !fr->urgent || fr->full_next || fr->session_id == 0) return false;
     for (unsigned i = 0; i < FETCHES_OUT_MAX; i++)
         if (fr->outs[i].out && fr->outs[i].full) return false;
-    return (fr->unnamed == 0) == fr->session_by_id;
+    return fr->unnamed == 0 || !fr->session_by_id;
 }
 
 static void check_retired(struct fetcher *fr)

@@ -278,7 +278,7 @@ static void append_go_on(struct followed *fo)
 {
     for (;;) {
         size_t run;
-        struct batch_info first;
+        struct batch_info first = {0};
         enum kerr kerr = next_run(fo, &run, &first);
         if (kerr) {
             follow_failed(fo, kerr_name((int16_t)kerr));

@@ -16,13 +16,9 @@
 
 void partition_follow(struct partition *p, int64_t leader_high_watermark)
 {
-    /* A leader that has just been elected may know of less than its predecessor told: it does not fall for that. */
     int64_t reached = MIN(leader_high_watermark, plog_safe_end(p->pl));
-    int64_t was = partition_high_watermark(p);
-    while (was < reached && !atomic_compare_exchange_weak(&p->high_watermark, &was, reached)) {
-    }
-    if (was >= reached) return;
-    plog_replicated(p->pl, reached);
+    if (reached <= partition_high_watermark(p)) return; /* a leader that has just been elected may know of less */
+    partition_raise_high_watermark(p, reached);
     partition_progressed(p);
 }
 

@@ -202,6 +202,17 @@ static UNUSED struct partition *followed_at(struct fworld *fw, int32_t index)
     return partition_at(&fw->w, index);
 }
 
+static UNUSED void set_follower(struct partition *p, int32_t epoch)
+{
+    static const int32_t both[] = {LEADER, FOLLOWER};
+    partition_set_role(p, &(struct partition_role){.leader = LEADER,
+                                                   .leader_epoch = epoch,
+                                                   .isr = both,
+                                                   .isr_count = 2,
+                                                   .replicas = both,
+                                                   .replica_count = 2});
+}
+
 static UNUSED void fetchers_begin(struct fworld *fw)
 {
     connection = NULL;
@@ -240,7 +251,7 @@ static UNUSED void fworld_start(struct fworld *fw, int32_t count)
     struct fs_sim *sim = fs_sim_new(&(struct fs_sim_options){.seed = 5, .journal = true});
     assert_int_equal(world_start(&fw->w, sim), OK);
     apply(&fw->w, count, true);
-    for (int32_t i = 0; i < count; i++) partition_set_role(followed_at(fw, i), false, 0, 2);
+    for (int32_t i = 0; i < count; i++) set_follower(followed_at(fw, i), 0);
     fetchers_begin(fw);
 }
 
@@ -277,7 +288,7 @@ static UNUSED void on_left(void *arg, struct partition *p)
 static UNUSED void follow(struct fworld *fw, int32_t index, int32_t epoch)
 {
     struct partition *p = followed_at(fw, index);
-    partition_set_role(p, false, epoch, 2);
+    set_follower(p, epoch);
     fetchers_follow(fw->f, p, LEADER, epoch);
 }
 

@@ -15,7 +15,7 @@ static const char *partition_lacks(struct world *w, int topic, int partition)
         if (!p->online) return "a replica is not online";
         if (!p->leads) continue;
         leaders++;
-        if (p->isr_count < replicas) return "a replica is not in sync";
+        if (atomic_load(&p->in_sync_count) < replicas) return "a replica is not in sync";
         end = plog_end(p->pl);
         if (partition_high_watermark(p) != end) return "the high watermark is below the end";
     }
