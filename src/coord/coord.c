@@ -258,13 +258,21 @@ struct coord_delivery *coord_event_new(struct coord *c, struct loop *loop, struc
                                        enum coord_event event, struct str path)
 {
     struct event *ev = mem_alloc(sizeof *ev + path.size);
-    ev->delivery = (struct coord_delivery){.loop = loop, .c = c, .run = event_run};
+    ev->delivery = (struct coord_delivery){.loop = loop, .c = c, .is_event = true, .run = event_run};
     ev->watch = watch;
     ev->event = event;
     ev->path_size = path.size;
     memcpy(ev->path, path.data, path.size);
     atomic_fetch_add(&c->in_flight, 1);
     return &ev->delivery;
+}
+
+void coord_event_drop(struct coord_delivery *d)
+{
+    struct event *ev = CONTAINER_OF(d, struct event, delivery);
+    struct coord *c = d->c;
+    mem_free(ev);
+    in_flight_drop(c);
 }
 
 /* --- paths --- */

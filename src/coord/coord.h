@@ -25,8 +25,8 @@
  *   ERR_UNSURE     the connection to the store broke while a write was out: it may or may not have been executed. Reads
  *                  are asked again by the store and never end so
  *   ERR_CLOSED     coord_close() has been called
- *   ERR_IO, ERR_FULL, ERR_CORRUPT, ERR_DENIED, ERR_TIMEOUT  the store itself: its file, access, no ensemble to be found;
- *                  result.text explains
+ *   ERR_IO, ERR_FULL, ERR_CORRUPT, ERR_DENIED, ERR_TIMEOUT  the store itself: its file, access, no ensemble to be
+ * found; result.text explains
  *
  * Thread: any, unless a function says otherwise. */
 #ifndef COORD_COORD_H

@@ -16,7 +16,7 @@ struct coord_delivery {
     struct list_node link; /* in a store's list until it is posted */
     struct loop *loop;
     struct coord *c;
-    bool is_result;                        /* of a call; else an event or news */
+    bool is_result, is_event;              /* of a call; of a watch; else news of the session */
     void (*run)(struct coord_delivery *d); /* on `loop`: tells the caller and frees the delivery */
 };
 
@@ -76,6 +76,8 @@ struct coord_delivery *coord_news_new(struct coord *c, enum coord_state state, c
 /* The event of a watch of session `c`, to be delivered. */
 struct coord_delivery *coord_event_new(struct coord *c, struct loop *loop, struct coord_watch watch,
                                        enum coord_event event, struct str path);
+/* Instead of its delivery. */
+void coord_event_drop(struct coord_delivery *d);
 
 /* --- paths --- */
 
