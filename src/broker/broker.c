@@ -137,6 +137,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
 {
     struct broker *br = &run->br;
     struct config_list dirs = config_log_dirs(cfg);
+    br->leading = leading_new(br);
     const struct replicas_options opt = {
         .fs = br->fs,
         .clock = br->clock,
@@ -189,7 +190,6 @@ static enum err make_parts(struct broker_run *run, const struct config *cfg, str
     br->fetch_sessions = fetch_sessions_new(sessions, br->rng);
     br->metadata = metadata_new(br->grace, broker_home(br));
     br->groups = groups_new(br);
-    br->leading = leading_new(br);
     const struct metadata_listener listener = {br->groups, groups_topic_changed, groups_topic_removed};
     metadata_listen(br->metadata, &listener);
     e = server_open(&br->server, br, cfg, f);

@@ -58,7 +58,8 @@ struct broker {
     struct controller *controller;
     struct control *control;                 /* what a controller tells us, */
     struct cluster_channel *cluster_channel; /*   ours tells others, */
-    struct to_controller *to_controller;     /*   and we ask */
+    struct leading *leading;
+    struct to_controller *to_controller; /*   and we ask */
     struct replicas *replicas;
     struct metadata *metadata;
     struct dynamic_config *dynamic_config;
@@ -66,7 +67,6 @@ struct broker {
     struct fetch_sessions *fetch_sessions;
     struct fetchers *fetchers;
     struct groups *groups;
-    struct leading *leading;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
     _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */
