@@ -224,6 +224,9 @@ int64_t partition_last_stable(struct partition *p);
  * say).  KERR_NOT_LEADER_OR_FOLLOWER, KERR_FENCED_LEADER_EPOCH, KERR_UNKNOWN_LEADER_EPOCH, KERR_KAFKA_STORAGE_ERROR. */
 enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch);
 
+/* The same for what a follower may answer, too. */
+enum kerr partition_check_replica(const struct partition *p, int32_t client_epoch);
+
 /* DeleteRecords: nothing below `offset` is read any more, and the next checkpoint remembers it.  Worker. */
 MUST_USE enum err partition_raise_start(struct partition *p, int64_t offset);
 
