@@ -330,8 +330,9 @@ static void start_controller(struct start *st)
     br->to_controller = to_controller_new(br);
     br->control = control_new(br);
     following_open(br);
-    control_on_first(br->control, on_first_metadata, st);
+    if (!st->run->env.open_coord) control_on_first(br->control, on_first_metadata, st);
     cluster_channel_open(&br->cluster_channel, st->run);
+    if (st->run->env.open_coord) step_done(st);
 }
 
 /* ---- Doors open */
