@@ -190,6 +190,7 @@ static enum err make_parts(struct broker_run *run, const struct config *cfg, str
     br->fetch_sessions = fetch_sessions_new(sessions, br->rng);
     br->metadata = metadata_new(br->grace, broker_home(br));
     br->groups = groups_new(br);
+    br->leading = leading_new(br);
     const struct metadata_listener listener = {br->groups, groups_topic_changed, groups_topic_removed};
     metadata_listen(br->metadata, &listener);
     e = server_open(&br->server, br, cfg, f);

@@ -240,7 +240,7 @@ static enum err cleaning_begin(struct cleaning *c)
     /* A flush looks for segments to sync from the newest back to the first that needs none: there must be none left
      * among those that are cleaned, since the new ones need none. */
     enum err e = plog_flush_segments(pl, FLUSH_CLOSED);
-    if (!e) e = exclusive_begin(pl);
+    if (!e) e = exclusive_begin_settled(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
     c->config = pl->config;

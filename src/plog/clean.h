@@ -68,8 +68,8 @@ struct clean_result {
 };
 
 /* Cleans the log once.  ERR_AGAIN: ended by go_on() or because the log was cut; ERR_CLOSED: it is retired; what was
- * exchanged by then stays so.  ERR_CORRUPT and others: the log is as good as before; a failure of the disk is also told
- * through events.failed. */
+ * exchanged by then stays so.  ERR_CORRUPT and others: the log is as good as before, if need be with files that are to
+ * be exchanged yet (flush.c); a failure of the disk is also told through events.failed. */
 MUST_USE enum err plog_clean(struct plog *pl, const struct clean_request *rq, struct clean_result *out);
 
 #endif

@@ -55,85 +55,154 @@ static enum err finish_cleaned(struct cleaning *c)
     return e ? e : fs_sync_dir(pl->fs, pl->dir);
 }
 
-/* Once this is on the disk, opening the log finishes the swap. */
-static enum err rename_to_swap(struct cleaning *c)
+/* ---- The exchange, step by step */
+
+/* A log has one at a time.  It begins with the claim on the files; where there is no room for a new name it stops, and
+ * whoever next has the files to himself goes on.  What has been done already is not done again: a file .deleted may be
+ * there from an earlier cleaning, under the name of one whose turn has yet to come. */
+struct exchange {
+    struct segment *fresh;
+    struct segment **old; /* references: they are read through open files only */
+    size_t count, done;   /* done: steps */
+    int64_t now_ms;
+};
+
+/* What is done to the names of one segment's files. */
+struct rename {
+    const char *from, *to;
+    bool with_snapshot;
+};
+
+static const struct rename to_swap = {SEGMENT_CLEANED, SEGMENT_SWAP, false};
+static const struct rename to_plain = {SEGMENT_SWAP, "", false};
+/* The snapshot of the place that stays holds good; the others are of places that are none any more. */
+static const struct rename first_to_deleted = {"", SEGMENT_DELETED, false};
+static const struct rename others_to_deleted = {"", SEGMENT_DELETED, true};
+
+/* One step, unless an earlier attempt has done it.  *at counts them. */
+static bool is_next(const struct exchange *x, size_t *at)
 {
-    struct plog *pl = c->pl;
-    enum err e = segment_rename_data(pl->fs, pl->dir, c->target.seg->base_offset, SEGMENT_CLEANED, SEGMENT_SWAP);
-    return e ? e : fs_sync_dir(pl->fs, pl->dir);
+    return (*at)++ == x->done;
 }
 
-/* The names must not come back after a crash, when the log has gone on: it fails if that cannot be told. */
-static enum err undo_swap(struct cleaning *c, enum err why)
+static enum err rename_next(struct exchange *x, struct plog *pl, size_t *at, const struct segment *seg,
+                            const struct rename *r)
 {
-    struct plog *pl = c->pl;
-    int64_t base_offset = c->target.seg->base_offset;
-    enum err e = segment_remove_data(pl->fs, pl->dir, base_offset, SEGMENT_SWAP);
-    if (!e) e = segment_remove_data(pl->fs, pl->dir, base_offset, SEGMENT_CLEANED);
-    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
-    return e ? plog_fail(pl, e) : why;
-}
-
-static enum err exchange_files(struct cleaning *c, const struct clean_group *g)
-{
-    struct plog *pl = c->pl;
-    int64_t first = g->segments[0]->base_offset;
-    /* The snapshot of the place that stays holds good; the others are of places that are none any more. */
-    enum err e = segment_rename_data(pl->fs, pl->dir, first, "", SEGMENT_DELETED);
-    for (size_t i = 1; i < g->count && !e; i++)
-        e = segment_rename_files(pl->fs, pl->dir, g->segments[i]->base_offset, "", SEGMENT_DELETED);
-    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
-    if (!e) e = segment_rename_data(pl->fs, pl->dir, first, SEGMENT_SWAP, "");
-    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
+    enum err e = OK;
+    size_t count = segment_file_count(r->with_snapshot);
+    for (size_t i = 0; i < count && !e; i++) {
+        if (!is_next(x, at)) continue;
+        e = segment_rename_one(pl->fs, pl->dir, seg->base_offset, i, r->from, r->to);
+        x->done += !e;
+    }
     return e;
 }
 
-/* What readers see from now on. */
-static void publish(struct cleaning *c, const struct clean_group *g)
+static enum err sync_next(struct exchange *x, struct plog *pl, size_t *at)
 {
-    struct plog *pl = c->pl;
-    struct segment *seg = c->target.seg;
-    const struct segment *last = g->segments[g->count - 1];
-    enum err e = exclusive_begin(pl);
-    ASSERT(!e); /* who retires a log waits for the claim */
-    int64_t found = group_at(c, g);
-    ASSERT(found >= 0); /* and so does who cuts it */
-    size_t at = (size_t)found;
+    if (!is_next(x, at)) return OK;
+    enum err e = fs_sync_dir(pl->fs, pl->dir);
+    x->done += !e;
+    return e;
+}
+
+/* All that is left to do, in the order that flush.c explains. */
+static enum err exchange_files(struct exchange *x, struct plog *pl)
+{
+    size_t at = 0;
+    enum err e = rename_next(x, pl, &at, x->fresh, &to_swap);
+    if (!e) e = sync_next(x, pl, &at); /* from here on opening the log finishes it */
+    if (!e) e = rename_next(x, pl, &at, x->old[0], &first_to_deleted);
+    for (size_t i = 1; i < x->count && !e; i++) e = rename_next(x, pl, &at, x->old[i], &others_to_deleted);
+    if (!e) e = sync_next(x, pl, &at);
+    if (!e) e = rename_next(x, pl, &at, x->fresh, &to_plain);
+    if (!e) e = sync_next(x, pl, &at);
+    return e;
+}
+
+/* What readers see from now on.  With the role. */
+static void publish(struct exchange *x, struct plog *pl)
+{
+    struct segment *seg = x->fresh;
+    const struct segment *last = x->old[x->count - 1];
+    size_t at = segment_floor(pl, x->old[0]->base_offset);
+    for (size_t i = 0; i < x->count; i++) ASSERT(pl->segments[at + i] == x->old[i]); /* who cuts or drops waits */
     segment_close_files(seg); /* whoever needs them opens them under their new names */
     seg->modified_ms = last->modified_ms;
     seg->created_ms = last->created_ms;
     pthread_mutex_lock(&pl->lock);
     seg->snapshot_unsynced = pl->segments[at]->snapshot_unsynced;
     pl->size += seg->size;
-    for (size_t i = 0; i < g->count; i++) {
-        pl->size -= pl->segments[at + i]->size;
-        plog_doom_segment(pl, pl->segments[at + i]->base_offset, c->rq->now_ms);
+    for (size_t i = 0; i < x->count; i++) {
+        pl->size -= x->old[i]->size;
+        plog_doom_segment(pl, x->old[i]->base_offset, x->now_ms);
     }
-    pl->segments[at] = seg;
-    memmove(pl->segments + at + 1, pl->segments + at + g->count,
-            (pl->segment_count - at - g->count) * sizeof(struct segment *));
-    pl->segment_count -= g->count - 1;
+    pl->segments[at] = segment_ref(seg);
+    memmove(pl->segments + at + 1, pl->segments + at + x->count,
+            (pl->segment_count - at - x->count) * sizeof(struct segment *));
+    pl->segment_count -= x->count - 1;
     hints_forget(pl);
     pthread_mutex_unlock(&pl->lock);
-    exclusive_end(pl);
-    for (size_t i = 0; i < g->count; i++) segment_unref(g->segments[i]); /* the log's references */
+    for (size_t i = 0; i < x->count; i++) segment_unref(x->old[i]); /* the log's references */
+}
+
+void plog_exchange_drop(struct plog *pl)
+{
+    struct exchange *x = pl->exchange;
+    if (!x) return;
+    for (size_t i = 0; i < x->count; i++) segment_unref(x->old[i]);
+    segment_unref(x->fresh);
+    mem_free(x->old);
+    mem_free(x);
+    pl->exchange = NULL;
+}
+
+enum err plog_exchange_go_on(struct plog *pl)
+{
+    if (!pl->exchange) return OK;
+    enum err e = exchange_files(pl->exchange, pl);
+    if (e) return e;
+    publish(pl->exchange, pl);
+    plog_exchange_drop(pl);
+    return OK;
+}
+
+/* ---- One group */
+
+static void exchange_begin(struct cleaning *c, const struct clean_group *g)
+{
+    struct exchange *x = c->pl->exchange = mem_zalloc(1, sizeof *x);
+    x->fresh = c->target.seg;
     c->target.seg = NULL;
+    x->old = mem_zalloc(g->count, sizeof(struct segment *));
+    x->count = g->count;
+    x->now_ms = c->rq->now_ms;
+    for (size_t i = 0; i < g->count; i++) x->old[i] = segment_ref(g->segments[i]);
+}
+
+/* As if it had not begun: nothing has got another name. */
+static void exchange_take_back(struct cleaning *c)
+{
+    c->target.seg = segment_ref(c->pl->exchange->fresh);
+    plog_exchange_drop(c->pl);
 }
 
 static enum err swap_claimed(struct cleaning *c, const struct clean_group *g)
 {
+    struct plog *pl = c->pl;
     enum err e = open_originals(c, g);
-    if (!e) {
-        e = finish_cleaned(c);
-        if (!e) e = rename_to_swap(c);
-        if (e) e = undo_swap(c, e);
-    }
-    if (!e) {
-        e = exchange_files(c, g);
-        if (e) return plog_fail(c->pl, e); /* half done: the next opening finishes it; readers have their files */
-        publish(c, g);
-    }
-    return e;
+    if (!e) e = finish_cleaned(c);
+    if (e) return e;
+    exchange_begin(c, g);
+    e = exchange_files(pl->exchange, pl); /* without the role: it waits for the disk */
+    if (e && pl->exchange->done == 0) exchange_take_back(c);
+    if (e) return plog_error_passes(e) ? e : plog_fail(pl, e); /* the next opening finishes it */
+    e = exclusive_begin(pl);
+    ASSERT(!e); /* who retires a log waits for the claim */
+    e = plog_exchange_go_on(pl);
+    ASSERT(!e);
+    exclusive_end(pl);
+    return OK;
 }
 
 enum err clean_group_swap(struct cleaning *c, const struct clean_group *g)

@@ -29,8 +29,9 @@
  * A crash before 2 is complete leaves a .cleaned file: opening removes it and the .swap files at or above it, nothing
  * has happened.  After it there are only .swap files: opening removes what they replace and renames them.  Steps 2 to 5
  * wait for the disk without the writer role; what must not come in between (truncation, deletion of segments, moving
- * the directory) waits for files_release().  If 2 fails, its files are removed again and the directory is synced; if
- * that fails, or 3 or 4 does, the log counts as failed. */
+ * the directory) waits for files_release().  A step for which there is no room is done later
+ * (exclusive_begin_settled()), before anything else that changes segments; until then readers have the originals, whose
+ * files are open whatever their names are.  After any other failure the log counts as failed. */
 #include "plog/plog_internal.h"
 
 #include <string.h>
@@ -75,7 +76,7 @@ static enum err flush_choose(struct plog_flush *fl, enum flush_what what)
     pthread_mutex_lock(&pl->lock);
     fl->with_active = what == FLUSH_ALL || (what == FLUSH_WANTED && pl->flush_wanted);
     if (fl->with_active) pl->flush_wanted = false;
-    enum err failed = pl->failed;
+    enum err failed = pl->failed ? pl->failed : pl->uncut;
     pthread_mutex_unlock(&pl->lock);
     return failed;
 }

@@ -450,6 +450,7 @@ static struct plog *plog_new(const struct plog_options *opt)
 void plog_abandon(struct plog *pl)
 {
     exclusive_last(pl);
+    plog_exchange_drop(pl);
     for (size_t i = 0; i < pl->segment_count; i++) segment_unref(pl->segments[i]);
     mem_free(pl->segments);
     mem_free(pl->doomed);
@@ -538,7 +539,8 @@ enum err plog_close(struct plog *pl)
     enum err e = exclusive_begin(pl);
     if (!e) {
         pl->closing = true;
-        e = close_files(pl);
+        e = plog_cut_go_on(pl); /* an exchange of files can wait for the next opening */
+        if (!e) e = close_files(pl);
         exclusive_end(pl);
     }
     if (!e) e = plog_flush(pl);

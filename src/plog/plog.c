@@ -221,7 +221,7 @@ static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t
 static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t next)
 {
     if (pl->retired) return KERR_NOT_LEADER_OR_FOLLOWER;
-    if (pl->failed) return KERR_KAFKA_STORAGE_ERROR;
+    if (pl->failed || pl->uncut) return KERR_KAFKA_STORAGE_ERROR;
     if (a->origin == APPEND_REPLICA) return assign_replica(pl, a, next);
     if ((int64_t)a->size > pl->config.segment_bytes) return KERR_RECORD_LIST_TOO_LARGE;
     ASSERT(a->size == (size_t)a->info.size);
@@ -353,9 +353,10 @@ static void patch_headers(struct append *a)
     if (a->log_append_time_ms >= 0) batch_set_append_time(a->data, a->size, a->log_append_time_ms);
 }
 
-static enum err group_undo_write(struct group *g, struct plog *pl)
+/* Also of an earlier one, where that was not to be had then. */
+static enum err undo_write(struct plog *pl)
 {
-    struct segment *seg = g->segment;
+    struct segment *seg = active_segment(pl);
     enum err e = seg->log ? file_truncate(seg->log, seg->size) : OK;
     /* If what is cut came back, in a segment that is closed by then, recovery would cut the log there: a flush syncs
      * it. */
@@ -363,13 +364,14 @@ static enum err group_undo_write(struct group *g, struct plog *pl)
     seg->unsynced = true;
     pl->undone++;
     pthread_mutex_unlock(&pl->lock);
-    if (!e && g->aborted_count && seg->txns.path) {
+    if (!e && seg->txns.path) {
         struct txnindex txns = seg->txns;
         e = txnindex_truncate(&txns, plog_end(pl));
         pthread_mutex_lock(&pl->lock);
         seg->txns = txns;
         pthread_mutex_unlock(&pl->lock);
     }
+    pl->torn = e != OK;
     return e;
 }
 
@@ -381,8 +383,8 @@ void plog_tell_failed(struct plog *pl, enum err e)
 
 static enum err group_write(struct group *g, struct plog *pl)
 {
-    enum err e = OK;
-    if (g->roll) e = plog_roll(pl, g->roll_at, g->snapshot, g->snapshot_size);
+    enum err e = pl->torn ? undo_write(pl) : OK;
+    if (!e && g->roll) e = plog_roll(pl, g->roll_at, g->snapshot, g->snapshot_size);
     g->segment = active_segment(pl);
     if (!e) e = segment_ensure_open(pl, g->segment);
     if (e) return e;
@@ -390,7 +392,8 @@ static enum err group_write(struct group *g, struct plog *pl)
     e = file_pwritev(g->segment->log, g->iov, g->iov_count, g->segment->size);
     for (size_t i = 0; !e && i < g->aborted_count; i++) e = plog_add_aborted(pl, g->segment, &g->aborted[i]);
     if (!e) return OK;
-    return group_undo_write(g, pl) ? ERR_IO : e; /* torn bytes behind the end: no way to go on */
+    enum err undone = undo_write(pl); /* else torn bytes stay behind the end: no way to go on but when that passes */
+    return undone && !plog_error_passes(undone) ? ERR_IO : e;
 }
 
 /* ---- A group: published, or taken back */
@@ -633,9 +636,26 @@ enum err exclusive_begin_alone(struct plog *pl)
     }
 }
 
-enum err files_claim(struct plog *pl)
+enum err exclusive_begin_settled(struct plog *pl)
 {
     enum err e = exclusive_begin_alone(pl);
+    if (e || (!pl->exchange && !pl->uncut && !pl->torn)) return e;
+    pthread_mutex_lock(&pl->lock);
+    e = pl->failed;
+    pthread_mutex_unlock(&pl->lock);
+    if (!e && pl->torn) e = undo_write(pl);
+    if (!e) e = plog_cut_go_on(pl);
+    if (!e) e = plog_exchange_go_on(pl);
+    if (!e) return OK;
+    bool failed = !plog_error_passes(e) && plog_set_failed(pl, e);
+    exclusive_end(pl);
+    if (failed) plog_tell_failed(pl, e);
+    return e;
+}
+
+enum err files_claim(struct plog *pl)
+{
+    enum err e = exclusive_begin_settled(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
     pl->claimed = true;

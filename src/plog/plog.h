@@ -275,7 +275,8 @@ void plog_close_unused(struct plog *pl, enum plog_close_what what, uint32_t turn
 MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 /* Cuts the log's end down to `offset` (follower truncation); in the midst of a batch, the whole batch goes.  The
  * recovery point, the log's start and plog_cleaned() may go down with it: checkpoint them before anything is appended.
- */
+ * After an error that passes the end may be down already, with files still to be cut: then appends are refused until
+ * this, or any other upkeep, has been called again and has gone well. */
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Drops everything: the log is empty and goes on at `offset`, above or below where it was (a follower whose leader has
  * nothing left of what it lacks).  A crash in the midst of it leaves a beginning of the old log, or the new one.  Start,

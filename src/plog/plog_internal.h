@@ -50,6 +50,9 @@ struct plog {
     bool retired;         /* plog_retire(): another log may have the directory's name */
     bool claimed;         /* files_claim(): segments' files are being made or changed without the role */
     enum err failed;      /* the directory failed: nothing is written any more */
+    enum err uncut;       /* what a cut has left undone, passing, for this reason: nothing is written before the rest */
+    bool torn;            /* the same of a failed write, in the active segment behind its size */
+    struct exchange *exchange; /* clean_swap.c; of who has the claim, or the role without one */
 
     /* Also read without the lock; written under it. */
     _Atomic int64_t start, end, recovery_point, cleaned;
@@ -125,10 +128,19 @@ MUST_USE enum err exclusive_begin(struct plog *pl);
 void exclusive_end(struct plog *pl);
 /* The same for who cuts, drops or moves files: waits for files_release() too. */
 MUST_USE enum err exclusive_begin_alone(struct plog *pl);
+/* The same for who relies on files and segments being what they are to be: first does what had to be left half done,
+ * for want of room or descriptors.  An error that passes: it is still so; else the log has failed. */
+MUST_USE enum err exclusive_begin_settled(struct plog *pl);
 /* Worker, without the role.  Until files_release() the caller alone makes, renames and removes segments' files;
- * appends, reads and flushes go on.  ERR_CLOSED: the log is retired. */
+ * appends, reads and flushes go on.  ERR_CLOSED: the log is retired.  Else as exclusive_begin_settled(). */
 MUST_USE enum err files_claim(struct plog *pl);
 void files_release(struct plog *pl);
+/* Goes on with an exchange of files that stopped, and with a cut.  With the role, and no claim.  An error that passes:
+ * once more later. */
+MUST_USE enum err plog_exchange_go_on(struct plog *pl);
+MUST_USE enum err plog_cut_go_on(struct plog *pl);
+/* Forgets it, as the log is closed: the next opening finishes it. */
+void plog_exchange_drop(struct plog *pl);
 /* Waits for the last appender to be out of the log: it can be freed. */
 void exclusive_last(struct plog *pl);
 

@@ -155,7 +155,12 @@ enum err plog_retain(struct plog *pl, int64_t now_ms, int64_t below, int64_t *ne
 {
     struct upkeep u = {.now_ms = now_ms, .below = below, .next_ms = INT64_MAX};
     *next_ms = INT64_MAX;
-    enum err e = exclusive_begin_alone(pl);
+    enum err e = exclusive_begin_settled(pl);
+    if (plog_error_passes(e)) { /* what can go makes room for it */
+        enum err removed = remove_doomed(&u, pl);
+        *next_ms = u.next_ms;
+        return removed && !plog_error_passes(removed) ? plog_fail(pl, removed) : e;
+    }
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
     enum err failed = pl->failed;

@@ -187,20 +187,21 @@ enum err segment_rebuild_indexes(struct segment *seg, struct fs *fs, const char 
     return e;
 }
 
-/* The first `count` kinds of files. */
-static enum err rename_files(struct fs *fs, const char *dir, int64_t base_offset, const char *from, const char *to,
-                             size_t count)
+size_t segment_file_count(bool with_snapshot)
 {
-    for (size_t i = 0; i < count; i++) {
-        char *base = segment_path(dir, base_offset, segment_suffixes[i]);
-        char *old = mem_printf("%s%s", base, from), *new = mem_printf("%s%s", base, to);
-        enum err e = fs_rename(fs, old, new);
-        mem_free(new);
-        mem_free(old);
-        mem_free(base);
-        if (e && e != ERR_NOT_FOUND) return e;
-    }
-    return OK;
+    return with_snapshot ? ARRAY_COUNT(segment_suffixes) : SUFFIXES_OF_DATA;
+}
+
+enum err segment_rename_one(struct fs *fs, const char *dir, int64_t base_offset, size_t kind, const char *from,
+                            const char *to)
+{
+    char *base = segment_path(dir, base_offset, segment_suffixes[kind]);
+    char *old = mem_printf("%s%s", base, from), *new = mem_printf("%s%s", base, to);
+    enum err e = fs_rename(fs, old, new);
+    mem_free(new);
+    mem_free(old);
+    mem_free(base);
+    return e == ERR_NOT_FOUND ? OK : e;
 }
 
 static enum err remove_files(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix, size_t count)
@@ -218,17 +219,15 @@ static enum err remove_files(struct fs *fs, const char *dir, int64_t base_offset
 
 enum err segment_rename_files(struct fs *fs, const char *dir, int64_t base_offset, const char *from, const char *to)
 {
-    return rename_files(fs, dir, base_offset, from, to, ARRAY_COUNT(segment_suffixes));
+    enum err e = OK;
+    for (size_t i = 0; i < ARRAY_COUNT(segment_suffixes) && !e; i++)
+        e = segment_rename_one(fs, dir, base_offset, i, from, to);
+    return e;
 }
 
 enum err segment_remove_files(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix)
 {
     return remove_files(fs, dir, base_offset, suffix, ARRAY_COUNT(segment_suffixes));
-}
-
-enum err segment_rename_data(struct fs *fs, const char *dir, int64_t base_offset, const char *from, const char *to)
-{
-    return rename_files(fs, dir, base_offset, from, to, SUFFIXES_OF_DATA);
 }
 
 enum err segment_remove_data(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix)

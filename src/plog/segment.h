@@ -94,9 +94,12 @@ MUST_USE enum err segment_save_indexes(struct segment *seg);
 MUST_USE enum err segment_rename_files(struct fs *fs, const char *dir, int64_t base_offset, const char *from,
                                        const char *to);
 MUST_USE enum err segment_remove_files(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix);
-/* The same for all but the producer snapshot, which belongs to the place and not to the content. */
-MUST_USE enum err segment_rename_data(struct fs *fs, const char *dir, int64_t base_offset, const char *from,
-                                      const char *to);
+/* The first of these for one of its files, for who must know which of them have been renamed; they are counted from 0,
+ * the producer snapshot, which belongs to the place and not to the content, is the last one. */
+MUST_USE enum err segment_rename_one(struct fs *fs, const char *dir, int64_t base_offset, size_t kind, const char *from,
+                                     const char *to);
+size_t segment_file_count(bool with_snapshot);
+/* All but the snapshot. */
 MUST_USE enum err segment_remove_data(struct fs *fs, const char *dir, int64_t base_offset, const char *suffix);
 
 #endif

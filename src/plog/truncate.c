@@ -3,7 +3,11 @@
  *
  * The end goes down first, so that no reader looks for what is being cut; files follow from the newest segment back,
  * each of them durably before the next, so that a crash in between leaves a log without a hole, which recovery takes as
- * it is; and nothing is written in the place of what was cut while a loss of power could bring that back (flush.c). */
+ * it is; and nothing is written in the place of what was cut while a loss of power could bring that back (flush.c).
+ *
+ * All that can be made ready is ready before the end goes down: producers' state, and the first segment of a log that
+ * starts anew.  What then cannot be done for want of room or descriptors is done by whoever next has the log to himself
+ * (exclusive_begin_settled()); until then nothing is appended or flushed. */
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
@@ -12,16 +16,19 @@
 #include "base/mem.h"
 #include "plog/scan.h"
 
-/* Takes the newest segment out and removes its files, durably. */
+/* Removes the newest segment's files, durably, and takes it out. */
 static enum err remove_newest(struct plog *pl)
 {
+    struct segment *seg = active_segment(pl);
+    enum err e = segment_remove_files(pl->fs, pl->dir, seg->base_offset, "");
+    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
+    if (e) return e;
     pthread_mutex_lock(&pl->lock);
-    struct segment *seg = pl->segments[--pl->segment_count];
+    pl->segment_count--;
     pl->size -= seg->size;
     pthread_mutex_unlock(&pl->lock);
-    enum err e = segment_remove_files(pl->fs, pl->dir, seg->base_offset, "");
     segment_unref(seg);
-    return e ? e : fs_sync_dir(pl->fs, pl->dir);
+    return OK;
 }
 
 /* What is known of the timestamps of a segment that has been cut, and is written to from now on: those of its first
@@ -45,12 +52,16 @@ static enum err times_anew(struct segment *seg, struct max_time *out, int64_t *f
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
-/* Cuts files of the active segment at `pos`, which the caller has made its size already. */
-static enum err cut_files(struct plog *pl, struct segment *seg, int64_t pos, int64_t offset)
+/* Cuts files of the active segment at its size. */
+static enum err cut_files(struct plog *pl, struct segment *seg, int64_t offset)
 {
+    int64_t pos = seg->size;
     struct index offsets = seg->offsets, times = seg->times;
     enum err e = file_truncate(seg->log, pos);
-    if (!e) e = file_sync(seg->log);
+    if (!e) {
+        e = file_sync(seg->log);
+        if (plog_error_passes(e)) e = ERR_CORRUPT; /* what it was to write is lost: it does not pass, for this log */
+    }
     if (!e) e = index_truncate(&offsets, offset - seg->base_offset);
     if (!e) e = index_truncate(&times, offset - seg->base_offset);
     struct txnindex txns = seg->txns;
@@ -77,40 +88,67 @@ static enum err cut_files(struct plog *pl, struct segment *seg, int64_t pos, int
     return e;
 }
 
-/* Under the lock: nobody reads at or above `end` any more, nor trusts what was looked up before. */
-static void lower_end(struct plog *pl, int64_t end)
+/* Nobody reads at or above `end` any more, nor trusts what was looked up before.  *producers: the state there, which is
+ * exchanged for the old one.  Under the lock. */
+static void lower_end(struct plog *pl, int64_t end, struct producers **producers)
 {
     atomic_store_explicit(&pl->end, end, memory_order_release);
     if (plog_start(pl) > end) atomic_store_explicit(&pl->start, end, memory_order_release);
     if (plog_recovery_point(pl) > end) atomic_store_explicit(&pl->recovery_point, end, memory_order_release);
     if (plog_cleaned(pl) > end) atomic_store_explicit(&pl->cleaned, end, memory_order_release);
     hints_clear(pl);
+    struct producers *old = pl->producers;
+    pl->producers = *producers;
+    *producers = old;
+    epochs_truncate_end(&pl->epochs, end);
+    pl->uncut = ERR_AGAIN;
 }
 
-/* Producer state and epochs of what is left. */
-static enum err follow_end(struct plog *pl, int64_t end)
+/* On a full disk the file is behind for a while: what it says of offsets behind the end, opening ignores. */
+static enum err file_epochs(struct plog *pl)
 {
-    struct producers *anew = producers_new();
-    enum err e = plog_load_producers(pl, anew, end);
-    pthread_mutex_lock(&pl->lock);
-    struct producers *old = pl->producers;
-    pl->producers = anew;
-    bool epochs_changed = epochs_truncate_end(&pl->epochs, end);
+    enum err e = plog_begin_epochs(pl);
+    return plog_error_passes(e) ? OK : e;
+}
+
+enum err plog_cut_go_on(struct plog *pl)
+{
+    if (!pl->uncut) return OK;
+    int64_t end = plog_end(pl);
+    enum err e = OK;
+    while (!e && pl->segment_count > 1 && active_segment(pl)->base_offset > end) e = remove_newest(pl);
+    if (!e) e = segment_ensure_open(pl, active_segment(pl));
+    if (!e) e = cut_files(pl, active_segment(pl), end);
+    if (!e) e = file_epochs(pl);
+    pthread_mutex_lock(&pl->lock); /* appenders look at it */
+    pl->uncut = e;
     pthread_mutex_unlock(&pl->lock);
-    producers_free(old);
-    if (!e && epochs_changed) e = plog_begin_epochs(pl);
+    return e;
+}
+
+static enum err producers_at(struct plog *pl, int64_t end, struct producers **out)
+{
+    struct producers *ps = producers_new();
+    enum err e = plog_load_producers(pl, ps, end);
+    if (e)
+        producers_free(ps);
+    else
+        *out = ps;
     return e;
 }
 
 /* Within the log: `offset` is at or above the first segment's base. */
 static enum err cut_to(struct plog *pl, int64_t offset)
 {
-    size_t at = segment_floor(pl, offset);
-    struct segment *seg = pl->segments[at];
+    struct segment *seg = pl->segments[segment_floor(pl, offset)];
     enum err e = segment_ensure_open(pl, seg);
     if (!e) e = index_write(&seg->offsets);
     if (!e) e = index_write(&seg->times);
     if (e) return e;
+    pthread_mutex_lock(&pl->lock);
+    index_wrote(&seg->offsets);
+    index_wrote(&seg->times);
+    pthread_mutex_unlock(&pl->lock);
     struct located found = {.pos = seg->size, .info.base_offset = offset};
     e = segment_locate(seg, offset, &found);
     if (e == ERR_NOT_FOUND)
@@ -119,49 +157,60 @@ static enum err cut_to(struct plog *pl, int64_t offset)
         return e;
     /* In the midst of a batch: the whole batch goes. */
     int64_t end = MIN(offset, found.info.base_offset);
+    struct producers *ps;
+    e = producers_at(pl, end, &ps);
+    if (e) return e;
 
     pthread_mutex_lock(&pl->lock);
-    index_wrote(&seg->offsets);
-    index_wrote(&seg->times);
-    lower_end(pl, end);
+    lower_end(pl, end, &ps);
     pl->size -= seg->size - found.pos;
     seg->size = found.pos;
     seg->unsynced = seg->indexes_unsynced = true;
     pthread_mutex_unlock(&pl->lock);
-    while (pl->segment_count > at + 1)
-        if ((e = remove_newest(pl)) != OK) return e;
-    e = cut_files(pl, seg, found.pos, end);
-    return e ? e : follow_end(pl, end);
+    producers_free(ps);
+    return plog_cut_go_on(pl);
+}
+
+/* The files of a segment that the log begins with, before all that it has. */
+static enum err create_before(struct plog *pl, int64_t offset, struct segment **out)
+{
+    struct segment *fresh = segment_new(offset);
+    enum err e = segment_create(fresh, pl->fs, pl->dir);
+    if (!e) {
+        fresh->created_ms = fresh->modified_ms = clock_wall_ms(pl->clock);
+        fresh->unsynced = true;
+        *out = fresh;
+        return OK;
+    }
+    segment_unref(fresh);
+    enum err ignored = segment_remove_files(pl->fs, pl->dir, offset, ""); /* made anew at the next attempt */
+    (void)ignored;
+    return e;
 }
 
 /* Everything goes; the log starts anew, empty, at `offset`. */
 static enum err cut_all(struct plog *pl, int64_t offset)
 {
-    struct segment *fresh = segment_new(offset);
-    enum err e = segment_create(fresh, pl->fs, pl->dir);
+    struct segment *fresh;
+    struct producers *ps;
+    enum err e = producers_at(pl, offset, &ps);
+    if (e) return e;
+    e = create_before(pl, offset, &fresh);
     if (e) {
-        segment_unref(fresh);
+        producers_free(ps);
         return e;
     }
-    fresh->created_ms = fresh->modified_ms = clock_wall_ms(pl->clock);
-    fresh->unsynced = true;
     pthread_mutex_lock(&pl->lock);
-    lower_end(pl, offset);
+    lower_end(pl, offset, &ps);
     atomic_store_explicit(&pl->start, offset, memory_order_release);
     epochs_clear(&pl->epochs);
-    pthread_mutex_unlock(&pl->lock);
-    while (!e && pl->segment_count > 1) e = remove_newest(pl);
-    pthread_mutex_lock(&pl->lock);
-    struct segment *last = pl->segments[0];
+    pl->segments = mem_grow(pl->segments, &pl->segment_cap, pl->segment_count + 1, sizeof(struct segment *));
+    memmove(pl->segments + 1, pl->segments, pl->segment_count++ * sizeof(struct segment *));
     pl->segments[0] = fresh;
-    pl->size = 0;
     pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
-    if (!e) e = segment_remove_files(pl->fs, pl->dir, last->base_offset, "");
-    segment_unref(last);
-    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
-    if (!e) e = plog_begin_epochs(pl);
-    return e ? e : follow_end(pl, offset);
+    producers_free(ps);
+    return plog_cut_go_on(pl);
 }
 
 /* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame.  Gives
@@ -178,7 +227,7 @@ static enum err cut_over(struct plog *pl, enum err e, bool half_done)
 enum err plog_truncate(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0);
-    enum err e = exclusive_begin_alone(pl);
+    enum err e = exclusive_begin_settled(pl);
     if (e) return e;
     int64_t end = plog_end(pl);
     if (offset < end) {
@@ -191,7 +240,7 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         pthread_mutex_unlock(&pl->lock);
         if (changed) e = plog_begin_epochs(pl);
     }
-    return cut_over(pl, e, e && plog_end(pl) != end);
+    return cut_over(pl, e, false);
 }
 
 /* ---- Beginning anew */
@@ -200,6 +249,7 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
 static void show_anew(struct plog *pl, int64_t offset, struct segment ***old, size_t *old_count)
 {
     struct segment *fresh = segment_new(offset);
+    struct producers *none = producers_new();
     fresh->created_ms = fresh->modified_ms = clock_wall_ms(pl->clock);
     fresh->unsynced = fresh->max_time_known = true;
     fresh->max_time = MAX_TIME_NONE;
@@ -211,12 +261,13 @@ static void show_anew(struct plog *pl, int64_t offset, struct segment ***old, si
     pl->segment_count = pl->segment_cap = 0;
     plog_add_segment(pl, fresh);
     pl->size = 0;
-    lower_end(pl, offset);
+    lower_end(pl, offset, &none);
     atomic_store_explicit(&pl->start, offset, memory_order_release);
     atomic_store_explicit(&pl->recovery_point, offset, memory_order_release); /* there is nothing to lose */
     epochs_clear(&pl->epochs);
     pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
+    producers_free(none);
 }
 
 /* From the newest back, each durably before the next: what a crash leaves is the log's beginning. */
@@ -249,7 +300,7 @@ static enum err forget_producers(struct plog *pl)
 enum err plog_start_anew(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0 && offset <= SEGMENT_BASE_MAX);
-    enum err e = exclusive_begin_alone(pl);
+    enum err e = exclusive_begin_settled(pl);
     if (e) return e;
     LOG_INFO("started_anew", "dir=%s from=%" PRId64 " to=%" PRId64 " at=%" PRId64, pl->dir, plog_start(pl),
              plog_end(pl), offset);
@@ -261,5 +312,8 @@ enum err plog_start_anew(struct plog *pl, int64_t offset)
     if (!e) e = segment_create(pl->segments[0], pl->fs, pl->dir);
     if (!e) e = fs_sync_dir(pl->fs, pl->dir);
     if (!e) e = plog_begin_epochs(pl);
+    pthread_mutex_lock(&pl->lock);
+    pl->uncut = e;
+    pthread_mutex_unlock(&pl->lock);
     return cut_over(pl, e, e != OK);
 }

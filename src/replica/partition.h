@@ -64,6 +64,7 @@ struct partition {
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int64_t epoch_start;  /* the log's end when this leadership began */
     _Atomic int64_t high_watermark;
+    _Atomic bool cut_unfiled; /* follower.c: checkpoints say more than the log has: nothing may be appended */
     _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
     _Atomic bool alone; /* leads, and no follower has a say: see leader.c */
     _Atomic int32_t min_insync_replicas;
@@ -144,6 +145,9 @@ void partition_follow(struct partition *p, int64_t leader_high_watermark);
 MUST_USE enum err partition_truncate(struct partition *p, int64_t offset);
 /* Drops everything and begins anew at `offset`: the leader has nothing below it.  Worker. */
 MUST_USE enum err partition_start_at(struct partition *p, int64_t offset);
+/* The log was cut below what its directory's checkpoints say, which are written before anything takes the place of what
+ * was cut: recovery would believe it to be on the disk.  Worker.  In replicas_upkeep.c. */
+MUST_USE enum err partition_file_cut(struct partition *p);
 
 /* ---- Leading, for the Fetch handler; in leader.c */
 

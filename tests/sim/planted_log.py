@@ -35,12 +35,13 @@ BUGS = {
         "plog/index.c", "(by == INDEX_BY_KEY ? entry.key : entry.value) < offset) break;",
         "(by == INDEX_BY_KEY ? entry.key : entry.value) <= offset + 2) break;"),
     "a_truncation_without_a_sync": (
-        "plog/truncate.c", "    if (!e) e = file_sync(seg->log);\n", ""),
+        "plog/truncate.c", "        e = file_sync(seg->log);\n", ""),
     "a_truncation_that_removes_the_oldest_segment_first": (
-        "plog/truncate.c", "struct segment *seg = pl->segments[--pl->segment_count];",
-        "struct segment *seg = pl->segments[pl->segment_count - (pl->segment_count > 2 ? 2 : 1)];\n"
-        "    if (pl->segment_count > 2) pl->segments[pl->segment_count - 2] = pl->segments[pl->segment_count - 1];\n"
-        "    pl->segment_count--;"),
+        "plog/truncate.c", "    struct segment *seg = active_segment(pl);\n",
+        "    size_t at = pl->segment_count - (pl->segment_count > 2 ? 2 : 1);\n"
+        "    struct segment *seg = pl->segments[at];\n"
+        "    pl->segments[at] = active_segment(pl);\n"
+        "    pl->segments[pl->segment_count - 1] = seg;\n"),
     "a_checkpoint_that_takes_its_place_before_its_content_is_sure": (
         "os/fs.c", "    if (!e) e = file_sync(f);\n", ""),
     "a_checkpoint_whose_name_is_not_synced": (
@@ -59,6 +60,10 @@ BUGS = {
         "plog/clean_copy.c", "    if (!e) e = file_sync(seg->log);\n", ""),
     "a_swap_whose_names_are_not_synced": (
         "plog/clean_swap.c",
-        "SEGMENT_CLEANED, SEGMENT_SWAP);\n    return e ? e : fs_sync_dir(pl->fs, pl->dir);",
-        "SEGMENT_CLEANED, SEGMENT_SWAP);\n    return e;"),
+        "    if (!e) e = sync_next(x, pl, &at); /* from here on opening the log finishes it */\n", ""),
+    "an_exchange_that_begins_anew_when_there_is_room": (
+        "plog/clean_swap.c", "    size_t at = 0;\n    enum err e = rename_next(",
+        "    size_t at = 0;\n    x->done = 0;\n    enum err e = rename_next("),
+    "an_append_before_a_cut_is_over": (
+        "plog/plog.c", "if (pl->failed || pl->uncut) return", "if (pl->failed) return"),
 }

@@ -310,6 +310,32 @@ static void step_checkpoint(struct world *w, struct sim_partition *sp)
             w->parts[i].model.start_promised = plog_start(w->parts[i].p->pl);
 }
 
+/* A truncation for which there was no room: nothing is appended before it is over; or it never is. */
+static enum err end_truncation(struct world *w, struct sim_partition *sp, enum err why)
+{
+    struct writer bytes;
+    struct append a;
+    if (!plog_error_passes(why)) {
+        wrong(w, "half a truncation, and it goes on");
+        return why;
+    }
+    batch_make(w, &SPEC_PLAIN, &bytes);
+    append_bytes(w, sp, &bytes, APPEND_CLIENT, &a);
+    if (a.kerr != KERR_KAFKA_STORAGE_ERROR)
+        wrong(w, "half a truncation, and an append got %s", kerr_name((int16_t)a.kerr));
+    writer_fini(&bytes);
+    if (one_in(w, 2)) {
+        partition_set_offline(sp->p);
+        return why;
+    }
+    world_faults_off(w);
+    enum err e = plog_truncate(sp->p->pl, plog_end(sp->p->pl));
+    world_faults_on(w);
+    say(w, "the rest of it: %s", err_name(e));
+    if (e && fs_sim_has_power(w->disk)) wrong(w, "the rest of a truncation failed: %s", err_name(e));
+    return e;
+}
+
 /* As a follower does whose leader knows better. */
 static void step_truncate(struct world *w, struct sim_partition *sp)
 {
@@ -326,8 +352,7 @@ static void step_truncate(struct world *w, struct sim_partition *sp)
     m->start_promised = MIN(m->start_promised, end);
     enum err e = plog_truncate(sp->p->pl, to);
     say(w, "truncate to %" PRId64 " (batch %" PRId64 "): %s", to, end, err_name(e));
-    if (e && plog_end(sp->p->pl) != m->end && atomic_load(&sp->p->online))
-        wrong(w, "half a truncation, and it goes on");
+    if (e && plog_end(sp->p->pl) != m->end && atomic_load(&sp->p->online)) e = end_truncation(w, sp, e);
     if (e) return;
     model_truncate(m, plog_end(sp->p->pl));
     if (m->end > MIN(to, end)) wrong(w, "truncated to %" PRId64 ", ends at %" PRId64, to, m->end);

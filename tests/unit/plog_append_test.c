@@ -319,7 +319,7 @@ static void a_failing_disk_ends_the_log_once(void **state)
     world_fini(&w);
 }
 
-static void a_full_disk_whose_tear_cannot_be_cut_ends_the_log(void **state)
+static void a_failing_disk_whose_tear_cannot_be_cut_ends_the_log(void **state)
 {
     (void)state;
     struct world w;
@@ -333,6 +333,39 @@ static void a_full_disk_whose_tear_cannot_be_cut_ends_the_log(void **state)
     w.fs.tear_bytes = 10;
     assert_int_equal(append_batch(&w, (struct batch_spec){.count = 1}).kerr, KERR_KAFKA_STORAGE_ERROR);
     assert_int_equal(w.failed_count, 1);
+    world_fini(&w);
+}
+
+static void a_tear_that_a_full_disk_keeps_is_cut_before_the_next_write(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    w.opt.config.segment_bytes = 400;
+    world_open(&w);
+    append_ok(&w, (struct batch_spec){.count = 1});
+    int64_t size = size_of_file(&w, LOG0), next_ms;
+    w.fs.op = FAIL_WRITE;
+    w.fs.also = FAIL_TRUNCATE;
+    w.fs.times = 1;
+    w.fs.e = ERR_FULL;
+    w.fs.tear_bytes = 10;
+    w.fs.only = ".log";
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(append_batch(&w, (struct batch_spec){.count = 1}).kerr, KERR_KAFKA_STORAGE_ERROR);
+    assert_int_equal(size_of_file(&w, LOG0), size + 10);
+    w.opt.config.segment_ms = 0;
+    plog_reconfigure(w.pl, &w.opt.config);
+    assert_int_equal(plog_retain(w.pl, w.clock.now_ms + 1, 0, &next_ms), ERR_FULL); /* no roll leaves it behind */
+    w.fs.also = FAIL_NONE;
+    assert_int_equal(plog_retain(w.pl, w.clock.now_ms + 1, 0, &next_ms), OK);
+    assert_int_equal(size_of_file(&w, LOG0), size);
+    append_ok(&w, (struct batch_spec){.count = 2});
+    world_kill(&w);
+    world_open(&w);
+    assert_int_equal(plog_end(w.pl), 3);
+    assert_int_equal(read_all(&w, 0, 1000), 3);
+    assert_int_equal(w.failed_count, 0);
     world_fini(&w);
 }
 
@@ -539,7 +572,8 @@ int main(void)
         cmocka_unit_test(producer_state_survives_clean_and_unclean_reopening),
         cmocka_unit_test(a_full_disk_refuses_and_leaves_the_log_as_it_was),
         cmocka_unit_test(a_failing_disk_ends_the_log_once),
-        cmocka_unit_test(a_full_disk_whose_tear_cannot_be_cut_ends_the_log),
+        cmocka_unit_test(a_failing_disk_whose_tear_cannot_be_cut_ends_the_log),
+        cmocka_unit_test(a_tear_that_a_full_disk_keeps_is_cut_before_the_next_write),
         cmocka_unit_test(a_roll_that_finds_no_space_is_tried_again),
         cmocka_unit_test(a_replica_keeps_the_leaders_offsets_and_epochs),
         cmocka_unit_test(callbacks_may_call_back),

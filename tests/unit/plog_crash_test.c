@@ -174,7 +174,7 @@ static void a_truncation_is_on_the_disk_before_anything_takes_its_place(void **s
     teardown(&c);
 }
 
-static void half_a_truncation_ends_the_log_for_now(void **state)
+static void a_truncation_that_cannot_begin_changes_nothing(void **state)
 {
     (void)state;
     struct crash_world c;
@@ -184,9 +184,133 @@ static void half_a_truncation_ends_the_log_for_now(void **state)
     fs_sim_set_fault(c.disk,
                      &(struct fs_sim_fault){.calls = FS_SIM_LIST, .times = 1, .e = ERR_TOO_MANY}); /* of snapshots */
     assert_int_equal(plog_truncate(c.w.pl, 1), ERR_TOO_MANY);
-    assert_int_equal(c.w.failed_count, 1);
-    assert_int_equal(append_batch(&c.w, (struct batch_spec){.producer_id = 0}).kerr, KERR_KAFKA_STORAGE_ERROR);
+    assert_int_equal(c.w.failed_count, 0);
+    assert_int_equal(plog_end(c.w.pl), 2);
+    append_ok(&c.w, (struct batch_spec){.producer_id = 1, .sequence = 2});
+    assert_int_equal(plog_truncate(c.w.pl, 1), OK);
+    append_ok(&c.w, (struct batch_spec){.producer_id = 1, .sequence = 1});
     teardown(&c);
+}
+
+enum { CUT_FIRST = 10, CUT_SEGMENTS = 4, CUT_END = CUT_FIRST + 2 * CUT_SEGMENTS };
+
+/* Four segments of one batch each. */
+static void cut_begin(struct crash_world *c)
+{
+    setup(c);
+    world_kill(&c->w);
+    c->w.opt.log_start = CUT_FIRST;
+    world_open(&c->w);
+    c->w.opt.log_start = 0;
+    c->w.opt.config.segment_bytes = 100;
+    plog_reconfigure(c->w.pl, &c->w.opt.config);
+    for (int i = 0; i < CUT_SEGMENTS; i++) append_ok(&c->w, (struct batch_spec){.count = 2});
+    assert_int_equal(plog_flush(c->w.pl), OK);
+    assert_int_equal(plog_end(c->w.pl), CUT_END);
+}
+
+/* What a cut could not do for want of room is done before anything is written in the place of what was cut.  False:
+ * there are fewer such calls. */
+static bool cut_after(unsigned calls, enum err why, int64_t after, int64_t to, bool crash)
+{
+    struct crash_world c;
+    cut_begin(&c);
+    fs_sim_set_fault(c.disk, &(struct fs_sim_fault){.calls = calls, .after = after, .times = INT64_MAX, .e = why});
+    enum err e = plog_truncate(c.w.pl, to);
+    bool hit = fs_sim_fault_count(c.disk) > 0, begun = plog_end(c.w.pl) == to;
+    assert_true(e == OK || (hit && e == why)); /* OK: of a small file that may be behind */
+    assert_true(begun || plog_end(c.w.pl) == CUT_END);
+    if (e && begun) {
+        assert_int_equal(append_batch(&c.w, (struct batch_spec){.count = 1}).kerr, KERR_KAFKA_STORAGE_ERROR);
+        assert_int_equal(plog_flush(c.w.pl), why);
+    }
+    fs_sim_set_fault(c.disk, &(struct fs_sim_fault){.calls = 0});
+    assert_int_equal(c.w.failed_count, 0);
+    if (crash) {
+        c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
+        lose_power_so(&c, (uint64_t)after, FS_SIM_ANYTHING);
+        assert_in_range(plog_end(c.w.pl), to, CUT_END);
+    }
+    assert_int_equal(plog_truncate(c.w.pl, to), OK);
+    assert_int_equal(plog_end(c.w.pl), to);
+    append_ok(&c.w, (struct batch_spec){.count = 1});
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
+    lose_power(&c);
+    assert_int_equal(plog_end(c.w.pl), to + 1);
+    assert_int_equal(c.w.failed_count, 0);
+    teardown(&c);
+    return hit;
+}
+
+static void every_call_of_a_truncation_may_find_the_disk_full_for_a_while(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned calls;
+        enum err e;
+    } kinds[] = {{FS_SIM_UNLINK, ERR_FULL},
+                 {FS_SIM_TRUNCATE, ERR_FULL},
+                 {FS_SIM_OPEN | FS_SIM_WRITE | FS_SIM_RENAME | FS_SIM_UNLINK, ERR_FULL},
+                 {FS_SIM_OPEN | FS_SIM_LIST, ERR_TOO_MANY}};
+    for (size_t k = 0; k < ARRAY_COUNT(kinds); k++) {
+        for (int crash = 0; crash < 2; crash++) {
+            for (int all = 0; all < 2; all++) {
+                int64_t after = 0, to = all ? CUT_FIRST - 5 : CUT_FIRST + 2;
+                while (cut_after(kinds[k].calls, kinds[k].e, after, to, crash)) after++;
+                assert_true(after > 0);
+            }
+        }
+    }
+}
+
+/* Behind, before and in the midst of what was there.  False: the power went off after the last call. */
+static bool anew_after(int64_t changes, int64_t at, enum fs_sim_survival survival)
+{
+    struct crash_world c;
+    cut_begin(&c);
+    append_ok(&c.w, (struct batch_spec){.producer_id = 7, .count = 1});
+    assert_int_equal(plog_epoch_begin(c.w.pl, 3), OK);
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
+    fs_sim_power_off_after(c.disk, changes);
+    enum err e = plog_start_anew(c.w.pl, at);
+    bool over = fs_sim_has_power(c.disk);
+    assert_true(over ? e == OK : true);
+    if (over) {
+        assert_int_equal(plog_start(c.w.pl), at);
+        assert_int_equal(plog_end(c.w.pl), at);
+        assert_int_equal(plog_recovery_point(c.w.pl), at);
+        assert_int_equal(plog_size(c.w.pl), 0);
+        assert_int_equal(plog_last_epoch(c.w.pl), -1);
+        assert_int_equal(producers_known(&c), 0);
+    }
+    lose_power_so(&c, (uint64_t)changes, survival);
+    /* A beginning of what there was, or nothing, or the new log. */
+    int64_t start = plog_start(c.w.pl), end = plog_end(c.w.pl);
+    bool is_new = start == at && end == at, was = start == CUT_FIRST && end <= CUT_END + 1, none = start == 0 && end == 0;
+    assert_true(over ? is_new : is_new || was || none);
+    if (is_new) assert_int_equal(producers_known(&c), 0);
+    assert_int_equal(plog_start_anew(c.w.pl, at), OK);
+    append_ok(&c.w, (struct batch_spec){.count = 2});
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
+    lose_power(&c);
+    assert_int_equal(plog_start(c.w.pl), at);
+    assert_int_equal(plog_end(c.w.pl), at + 2);
+    teardown(&c);
+    return !over;
+}
+
+static void a_log_that_begins_anew_is_the_old_one_or_the_new_one_after_a_crash(void **state)
+{
+    (void)state;
+    static const int64_t places[] = {CUT_END + 100, CUT_END + 1, CUT_FIRST + 2, CUT_FIRST + 3, CUT_FIRST, CUT_FIRST - 4};
+    static const enum fs_sim_survival survivals[] = {FS_SIM_NOTHING, FS_SIM_ANYTHING, FS_SIM_EVERYTHING};
+    for (size_t i = 0; i < ARRAY_COUNT(places); i++)
+        for (size_t k = 0; k < ARRAY_COUNT(survivals); k++)
+            for (int64_t n = 0; anew_after(n, places[i], survivals[k]); n++) {
+            }
 }
 
 /* A follower's batches behind a gap that could not be written, and then others that fit into it. */
@@ -302,7 +426,9 @@ int main(void)
         cmocka_unit_test(epochs_of_flushed_batches_survive_an_epoch_that_begins),
         cmocka_unit_test(what_recovery_would_cut_nothing_deletes_before_what_was_flushed),
         cmocka_unit_test(a_truncation_is_on_the_disk_before_anything_takes_its_place),
-        cmocka_unit_test(half_a_truncation_ends_the_log_for_now),
+        cmocka_unit_test(a_truncation_that_cannot_begin_changes_nothing),
+        cmocka_unit_test(every_call_of_a_truncation_may_find_the_disk_full_for_a_while),
+        cmocka_unit_test(a_log_that_begins_anew_is_the_old_one_or_the_new_one_after_a_crash),
         cmocka_unit_test(a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_the_end),
         cmocka_unit_test(a_transaction_index_without_its_segment_is_not_the_next_ones),
         cmocka_unit_test(what_a_failed_write_left_does_not_come_back),
