@@ -84,7 +84,7 @@ static struct buf *buf_take_free(struct buf_pool *pool, uint32_t c)
 struct buf *buf_new(struct buf_pool *pool, size_t size)
 {
     uint32_t c = class_of(size);
-    struct buf *b = c < CLASS_NONE ? buf_take_free(pool, c) : NULL;
+    struct buf *b = pool && c < CLASS_NONE ? buf_take_free(pool, c) : NULL;
     if (!b) {
         b = mem_zalloc(1, sizeof *b);
         b->size_class = c;
@@ -94,7 +94,7 @@ struct buf *buf_new(struct buf_pool *pool, size_t size)
     }
     b->next = NULL;
     atomic_store_explicit(&b->refs, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&pool->in_use, b->cap, memory_order_relaxed);
+    if (pool) atomic_fetch_add_explicit(&pool->in_use, b->cap, memory_order_relaxed);
     return b;
 }
 
@@ -112,6 +112,10 @@ void buf_unref(struct buf *b)
     ASSERT(before > 0);
     if (before > 1) return;
     struct buf_pool *pool = b->pool;
+    if (!pool) {
+        buf_release(b);
+        return;
+    }
     atomic_fetch_sub_explicit(&pool->in_use, b->cap, memory_order_relaxed);
     pthread_mutex_lock(&pool->lock);
     bool keep = b->size_class < CLASS_NONE && pool->idle_bytes + b->cap <= pool->idle_bytes_max;

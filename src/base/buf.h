@@ -32,7 +32,7 @@ size_t buf_pool_in_use(const struct buf_pool *pool);
 /* Gives all idle buffers back to the system. */
 void buf_pool_trim(struct buf_pool *pool);
 
-/* A buffer of at least `size` bytes with one reference; its content is undefined. */
+/* A buffer of at least `size` bytes with one reference; its content is undefined.  Without a pool: from the heap. */
 struct buf *buf_new(struct buf_pool *pool, size_t size);
 struct buf *buf_ref(struct buf *b);
 /* The last one gives it back; NULL is allowed. */

@@ -23,6 +23,8 @@ static struct {
     _Atomic int fd;
     pthread_mutex_t lock; /* guards path and the change of fd */
     char *path;
+    void (*capture)(void *arg, const char *line, size_t size); /* NULL: nobody takes the lines */
+    void *capture_arg;
 } logger = {.lowest = LOG_LEVEL_INFO, .fd = STDERR_FILENO, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *const level_names[] = {"DEBUG", "INFO", "WARN", "ERROR"};
@@ -85,6 +87,12 @@ void log_close(void)
     pthread_mutex_unlock(&logger.lock);
 }
 
+void log_capture(void (*line)(void *arg, const char *line, size_t size), void *arg)
+{
+    logger.capture = line;
+    logger.capture_arg = arg;
+}
+
 bool log_enabled(enum log_level level)
 {
     return (int)level >= atomic_load_explicit(&logger.lowest, memory_order_relaxed);
@@ -115,8 +123,9 @@ void log_line(enum log_level level, const char *module, const char *event, const
 {
     if (!log_enabled(level)) return;
     char line[LINE_SIZE_MAX];
-    size_t n = log_time(line, sizeof line);
-    n += (size_t)snprintf(line + n, sizeof line - n, " %-5s %s %s ", level_names[level], module, event);
+    size_t n = logger.capture ? 0 : log_time(line, sizeof line);
+    n += (size_t)snprintf(line + n, sizeof line - n, logger.capture ? "%-5s %s %s " : " %-5s %s %s ",
+                          level_names[level], module, event);
     va_list args;
     va_start(args, fmt);
     int more = vsnprintf(line + n, sizeof line - n, fmt, args);
@@ -127,6 +136,10 @@ void log_line(enum log_level level, const char *module, const char *event, const
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)line[i] < ' ') line[i] = '?';
     line[n++] = '\n';
+    if (logger.capture) {
+        logger.capture(logger.capture_arg, line, n);
+        return;
+    }
     /* A full disk under the log must not stop the broker. */
     ssize_t ignored = write(atomic_load_explicit(&logger.fd, memory_order_relaxed), line, n);
     (void)ignored;

@@ -4,6 +4,7 @@
 #define BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -22,6 +23,9 @@ bool log_enabled(enum log_level level);
 /* "info" and so on; false when it names no level. */
 bool log_level_parse(const char *name, enum log_level *out);
 void log_close(void);
+/* Lines go to `line` instead, each with its line break and without the time; NULL: no more.  For a simulator, which has
+ * one thread and its own time. */
+void log_capture(void (*line)(void *arg, const char *line, size_t size), void *arg);
 
 /* `event` is a lower_snake_case constant, `fmt` makes the `key=value` rest.  Quote free text: reason="...". */
 void log_line(enum log_level level, const char *module, const char *event, const char *fmt, ...) PRINTF_LIKE(4, 5);

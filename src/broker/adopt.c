@@ -450,6 +450,7 @@ static void on_topics(void *arg, const struct coord_result *r)
 static void on_surveyed(struct job *job)
 {
     struct adopt *ad = CONTAINER_OF(job, struct adopt, job);
+    if (!ad->err && !ad->br->coord) fail(ad, ERR_CLOSED, "Reading the coordination store", NULL); /* told to stop */
     if (ad->err) {
         finish(ad);
         return;

@@ -8,6 +8,8 @@ enum {
     /* Kafka does not wait, and every client comes back after its retry.backoff.ms.  Making a topic takes a few
      * milliseconds where nothing is wrong, so waiting a little mostly saves it the second round. */
     WAIT_MS_MAX = 100,
+    CONTROLLER_WAIT_MS = 1000, /* for a controller that is just being elected, or does not answer */
+    DEFAULTS_SINCE = 4,        /* the version of CreateTopics that can leave numbers to the controller (KIP-464) */
     SETTINGS_MAX = 5
 };
 
@@ -72,12 +74,35 @@ static enum kerr told_to_client(enum kerr verdict)
     }
 }
 
-static void on_created(void *arg, const struct controller_results *r)
+/* Answers are in the order of the request, from every controller that we know of; but that is nobody's promise. */
+static enum kerr verdict_of(const struct create_topics_response *res, struct str name, int32_t likely)
 {
-    struct auto_create *ac = arg;
-    ASSERT(r->count == (size_t)ac->count);
-    for (int32_t i = 0; i < ac->count; i++) ac->kerr[i] = told_to_client(r->results[i].kerr);
+    for (int32_t i = 0; i < res->topics_count; i++) {
+        const struct create_topics_response_creatable_topic_result *t = &res->topics[(likely + i) % res->topics_count];
+        if (str_equal(t->name, name)) return (enum kerr)t->error_code;
+    }
+    return KERR_UNKNOWN_SERVER_ERROR;
+}
+
+static void on_created(struct controller_call *call)
+{
+    struct auto_create *ac = CONTAINER_OF(call, struct auto_create, call);
+    for (int32_t i = 0; i < ac->count; i++)
+        ac->kerr[i] = told_to_client(call->err ? KERR_NOT_CONTROLLER : verdict_of(call->response, ac->names[i], i));
     ac->done(ac);
+}
+
+static void describe_request(struct arena *a, const struct controller_new_topic *t,
+                             struct create_topics_request_creatable_topic *out)
+{
+    *out = create_topics_request_creatable_topic_default;
+    out->name = t->name;
+    out->num_partitions = t->partition_count;
+    out->replication_factor = t->replication_factor;
+    out->configs = arena_array(a, struct create_topics_request_creatable_topic_config, t->setting_count);
+    for (size_t i = 0; i < t->setting_count; i++)
+        out->configs[out->configs_count++] =
+            (struct create_topics_request_creatable_topic_config){t->settings[i].name, t->settings[i].value};
 }
 
 void auto_create_topics(struct auto_create *ac)
@@ -85,9 +110,21 @@ void auto_create_topics(struct auto_create *ac)
     struct request *rq = ac->rq;
     const struct config *cfg = broker_config(rq->broker, rq->loop);
     ac->kerr = arena_array(&rq->arena, enum kerr, (size_t)ac->count);
-    struct controller_new_topic *topics = arena_array(&rq->arena, struct controller_new_topic, (size_t)ac->count);
-    for (int32_t i = 0; i < ac->count; i++) auto_create_describe(&rq->arena, cfg, ac->names[i], &topics[i]);
-    controller_create_topics(rq->broker->controller, topics, (size_t)ac->count, false,
-                             ac->wait_ms ? ac->wait_ms : WAIT_MS_MAX,
-                             (struct controller_to){.loop = rq->loop, .done = on_created, .arg = ac});
+    ac->in = create_topics_request_default;
+    ac->in.topics = arena_array(&rq->arena, struct create_topics_request_creatable_topic, (size_t)ac->count);
+    ac->in.topics_count = ac->count;
+    ac->in.timeout_ms = ac->wait_ms ? ac->wait_ms : WAIT_MS_MAX;
+    for (int32_t i = 0; i < ac->count; i++) {
+        struct controller_new_topic described;
+        auto_create_describe(&rq->arena, cfg, ac->names[i], &described);
+        describe_request(&rq->arena, &described, &ac->in.topics[i]);
+    }
+    ac->call = (struct controller_call){.api = API_CREATE_TOPICS,
+                                        .version_min = DEFAULTS_SINCE,
+                                        .version_max = INT16_MAX,
+                                        .request = &ac->in,
+                                        .timeout_ms = ac->in.timeout_ms + CONTROLLER_WAIT_MS,
+                                        .loop = rq->loop,
+                                        .done = on_created};
+    to_controller_send(rq->broker->to_controller, &ac->call);
 }

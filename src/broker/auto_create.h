@@ -6,6 +6,8 @@
 
 #include "base/slice.h"
 #include "broker/request.h"
+#include "broker/to_controller.h"
+#include "wire/gen/create_topics.h"
 #include "wire/kerr.h"
 
 /* One asking, in the memory of the request that waits for it.  The caller sets the first block and leaves all alone
@@ -21,6 +23,10 @@ struct auto_create {
      * made and UNKNOWN_TOPIC_OR_PARTITION when it could not be just now, for both of which clients ask again; else why
      * it is not made. */
     enum kerr *kerr;
+
+    /* auto_create.c's own */
+    struct create_topics_request in;
+    struct controller_call call;
 };
 
 struct config;

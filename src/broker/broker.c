@@ -7,16 +7,21 @@
 #include "base/mem.h"
 #include "broker/api_table.h"
 #include "broker/broker_internal.h"
+#include "broker/cluster_channel.h"
+#include "broker/control.h"
 #include "broker/dynamic_config.h"
 #include "broker/fetch_sessions.h"
+#include "broker/following.h"
 #include "broker/groups.h"
+#include "broker/leading.h"
 #include "broker/log_dirs.h"
-#include "broker/own_channel.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "os/process.h"
 #include "os/thread.h"
+#include "replica/fetchers.h"
 
 #define LOG_MODULE "broker"
 #include "base/log.h"
@@ -87,26 +92,39 @@ void broker_config_changed(struct broker *br)
     take_limits(br, cfg);
     replicas_configure_cleaner(br->replicas, &cleaner);
     server_reconfigure(br->server, cfg);
+    following_configure(br, cfg);
     if (br->replicas) take_move_rate(br, cfg);
     config_unref(cfg);
 }
 
 /* ---- Making */
 
-static enum err make_loops(struct broker *br, const struct config *cfg, struct fault *f)
+static enum err make_loop(struct broker_run *run, unsigned i, struct fault *f)
 {
+    struct broker *br = &run->br;
+    if (!run->env.turned) return loop_new(&br->loops[i], br->clock, i, f);
+    br->loops[i] = loop_new_turned(br->clock, i);
+    return OK;
+}
+
+static enum err make_loops(struct broker_run *run, const struct config *cfg, struct fault *f)
+{
+    struct broker *br = &run->br;
     br->loop_count = (unsigned)config_i64(cfg, CFG_NUM_IO_THREADS);
     br->loops = mem_zalloc(br->loop_count, sizeof(struct loop *));
     br->sets = mem_zalloc(br->loop_count, sizeof *br->sets);
     br->config_readers = mem_zalloc(br->loop_count, sizeof *br->config_readers);
     for (unsigned i = 0; i < br->loop_count; i++) {
-        enum err e = loop_new(&br->loops[i], br->clock, i, f);
+        enum err e = make_loop(run, i, f);
         if (e) return e;
         conn_set_init(&br->sets[i], br, br->loops[i]);
         config_reader_init(&br->config_readers[i], br->config);
     }
     br->grace = grace_new(br->loops, br->loop_count);
-    return workers_new(&br->workers, "worker", (unsigned)config_i64(cfg, CFG_BACKGROUND_THREADS), f);
+    if (!run->env.turned)
+        return workers_new(&br->workers, "worker", (unsigned)config_i64(cfg, CFG_BACKGROUND_THREADS), f);
+    br->workers = workers_new_given(run->env.take_job, run->env.arg);
+    return OK;
 }
 
 static void broker_topic_settings(void *arg, struct str topic, struct topic_settings *out)
@@ -149,6 +167,8 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .dir_failed = log_dir_failed,
         .ask_again = log_dirs_ask_again,
         .dir_failed_arg = run,
+        .following = broker_following(br),
+        .leading = leading_options(br->leading, cfg),
         .role_changed = groups_role_changed,
         .role_changed_arg = br->groups,
     };
@@ -163,12 +183,13 @@ static enum err make_parts(struct broker_run *run, const struct config *cfg, str
     struct broker *br = &run->br;
     br->bufs = buf_pool_new(BUFS_IDLE_BYTES_MAX);
     take_limits(br, cfg);
-    enum err e = make_loops(br, cfg, f);
+    enum err e = make_loops(run, cfg, f);
     if (e) return e;
     const size_t sessions = (size_t)config_i64(cfg, CFG_MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS);
     br->fetch_sessions = fetch_sessions_new(sessions, br->rng);
     br->metadata = metadata_new(br->grace, broker_home(br));
     br->groups = groups_new(br);
+    br->leading = leading_new(br);
     const struct metadata_listener listener = {br->groups, groups_topic_changed, groups_topic_removed};
     metadata_listen(br->metadata, &listener);
     e = server_open(&br->server, br, cfg, f);
@@ -206,12 +227,16 @@ static void join_threads(struct broker_run *run)
     mem_free(run->threads);
 }
 
-static void on_stop_signal(void *arg)
+void broker_stop(struct broker_run *run)
 {
-    struct broker_run *run = arg;
     if (run->stopping) return;
     LOG_INFO("stopping", "reason=\"signal\"");
     run_stop(run);
+}
+
+static void on_stop_signal(void *arg)
+{
+    broker_stop(arg);
 }
 
 static void on_hangup(void *arg)
@@ -242,11 +267,15 @@ static void free_parts(struct broker_run *run)
     if (br->replicas) replicas_stop_upkeep(br->replicas);
     drain_mailboxes(br);
     run_start_abandon(run);
+    fetchers_free(br->fetchers);
     groups_free(br->groups); /* they hold partitions */
     replicas_close(br->replicas, run->started, br->epoch);
     if (br->controller) controller_free(br->controller);
-    own_channel_free(br->own_channel);
+    cluster_channel_free(br->cluster_channel);
+    control_free(br->control);
     producer_ids_free(br->producer_ids);
+    to_controller_free(br->to_controller);
+    leading_free(br->leading);
     dynamic_config_free(br->dynamic_config);
     server_free(br->server);
     fetch_sessions_free(br->fetch_sessions);
@@ -266,37 +295,81 @@ static void free_parts(struct broker_run *run)
     config_live_free(br->config);
 }
 
-enum err broker_run(const struct broker_env *env, struct config *config, struct fault *f)
+/* ---- Life */
+
+enum err broker_new(struct broker_run **out, const struct broker_env *env, struct config *config, struct fault *f)
 {
     struct broker_run *run = mem_zalloc(1, sizeof *run);
     struct broker *br = &run->br;
+    run->env = *env;
     br->fs = env->fs;
     br->net = env->net;
     br->clock = env->clock;
     br->rng = env->rng;
+    br->file_limit = env->file_limit;
     br->config = config_live_new(config);
-    run->fault = f;
     api_table_init();
 
-    if (process_raise_file_limit(&br->file_limit)) LOG_WARN("file_limit", "reason=\"cannot be raised\"");
     struct config *cfg = config_live_ref(br->config);
     enum err e = make_parts(run, cfg, f);
     config_unref(cfg);
+    if (e) {
+        free_parts(run);
+        mem_free(run);
+        return e;
+    }
+    *out = run;
+    return OK;
+}
+
+struct broker *broker_of(struct broker_run *run)
+{
+    return &run->br;
+}
+
+void broker_start(struct broker_run *run)
+{
+    run_start(run);
+}
+
+bool broker_is_started(const struct broker_run *run)
+{
+    return run->started;
+}
+
+bool broker_has_ended(const struct broker_run *run)
+{
+    return run->ended;
+}
+
+enum err broker_free(struct broker_run *run, struct fault *f)
+{
+    enum err e = run->err;
+    bool started = run->started;
+    if (e && f) *f = run->fault;
+    free_parts(run);
+    if (started) LOG_INFO("stopped", "error=%s", err_name(e));
+    mem_free(run);
+    return e;
+}
+
+enum err broker_run(const struct broker_env *env, struct config *config, struct fault *f)
+{
+    struct broker_run *run;
+    struct broker_env own = *env;
+    if (process_raise_file_limit(&own.file_limit)) LOG_WARN("file_limit", "reason=\"cannot be raised\"");
+    enum err e = broker_new(&run, &own, config, f);
+    if (e) return e;
     const struct signal_handler handlers[] = {
         {SIGTERM, on_stop_signal, run},
         {SIGINT, on_stop_signal, run},
         {SIGHUP, on_hangup, run},
     };
-    if (!e) e = signals_open(&run->signals, broker_home(br), handlers, ARRAY_COUNT(handlers), f);
-    if (!e) e = start_threads(run, f);
-    if (!e) {
-        run_start(run);
-        loop_run(broker_home(br));
-        e = run->err;
+    run->err = signals_open(&run->signals, broker_home(&run->br), handlers, ARRAY_COUNT(handlers), &run->fault);
+    if (!run->err) run->err = start_threads(run, &run->fault);
+    if (!run->err) {
+        broker_start(run);
+        loop_run(broker_home(&run->br));
     }
-    bool started = run->started;
-    free_parts(run);
-    if (started) LOG_INFO("stopped", "error=%s", err_name(e));
-    mem_free(run);
-    return e;
+    return broker_free(run, f);
 }

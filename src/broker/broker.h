@@ -11,6 +11,7 @@
 #include "broker/config.h"
 #include "broker/conn.h"
 #include "broker/metadata.h"
+#include "coord/coord.h"
 #include "os/fs.h"
 #include "os/grace.h"
 #include "os/net.h"
@@ -18,13 +19,18 @@
 #include "os/workers.h"
 #include "replica/replicas.h"
 
+struct broker_run;
+struct cluster_channel;
+struct control;
 struct controller;
 struct coord;
 struct fetch_sessions;
+struct fetchers;
 struct groups;
-struct own_channel;
+struct leading;
 struct producer_ids;
 struct server;
+struct to_controller;
 struct dynamic_config;
 
 struct broker {
@@ -50,13 +56,17 @@ struct broker {
     struct server *server;
     struct coord *coord;
     struct controller *controller;
-    struct own_channel *own_channel;
+    struct control *control;                 /* what a controller tells us, */
+    struct cluster_channel *cluster_channel; /*   ours tells others, */
+    struct to_controller *to_controller;     /*   and we ask */
     struct replicas *replicas;
     struct metadata *metadata;
     struct dynamic_config *dynamic_config;
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
+    struct fetchers *fetchers;
     struct groups *groups;
+    struct leading *leading;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
     _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */
@@ -71,11 +81,36 @@ struct broker_env {
     struct net *net;
     struct clock *clock;
     struct rng *rng;
+    uint64_t file_limit; /* descriptors that the process may have; 0: unknown */
+    /* The rest is for who turns the loops himself, all in one thread.  Then nothing is started that runs by itself, but
+     * the cleaner, which the configuration has to switch off. */
+    bool turned;
+    void (*take_job)(void *arg, struct job *job);                           /* see workers_new_given() */
+    struct coord *(*open_coord)(void *arg, struct coord_listener listener); /* instead of the configured store */
+    void *arg;                                                              /* of both */
 };
 
 /* Runs a broker until `stop` signals (SIGTERM, SIGINT) end it.  Takes over the configuration's reference.  Main thread.
  * ERR: it did not start, and `f` says why. */
 MUST_USE enum err broker_run(const struct broker_env *env, struct config *config, struct fault *f);
+
+/* ---- The same in steps, for who turns the loops himself */
+
+/* Makes the parts: ports are bound, directories locked.  Takes over the configuration's reference, also when it fails.
+ */
+MUST_USE enum err broker_new(struct broker_run **out, const struct broker_env *env, struct config *config,
+                             struct fault *f);
+struct broker *broker_of(struct broker_run *run);
+/* The first step is made in the next turn of the home loop. */
+void broker_start(struct broker_run *run);
+/* Clients are let in. */
+bool broker_is_started(const struct broker_run *run);
+/* What a signal does.  Home loop; a second time it does nothing. */
+void broker_stop(struct broker_run *run);
+/* Stopped, or given up: the loops need not be turned any more. */
+bool broker_has_ended(const struct broker_run *run);
+/* Closes the logs and frees everything.  ERR: it gave up, and `f` says why. */
+enum err broker_free(struct broker_run *run, struct fault *f);
 
 /* This loop's configuration, for one turn.  Its loop only. */
 const struct config *broker_config(struct broker *br, const struct loop *l);

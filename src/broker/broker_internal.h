@@ -9,16 +9,17 @@
 
 struct start;
 
-/* A run of a broker, from broker_run()'s frame. */
+/* A run of a broker. */
 struct broker_run {
     struct broker br;
+    struct broker_env env;
     pthread_t *threads; /* of loops 1.. ; loop 0 runs on the main thread */
     unsigned threads_started;
     struct signals *signals;
     struct start *start; /* while it starts */
-    struct fault *fault; /* why it could not start */
+    struct fault fault;  /* why it could not start */
     enum err err;
-    bool started, stopping;
+    bool started, stopping, ended;
     bool drained, controller_stopping, controller_stopped; /* stop.c: how far it is */
     struct timer drain_timer;
     struct timer dir_timer; /* log_dirs.c */

@@ -134,7 +134,7 @@ static void on_retry(struct timer *t);
 static void on_changes(void *arg, const struct coord_result *r)
 {
     struct dynamic_config *dc = arg;
-    if (r->err == ERR_CLOSED) return;
+    if (coord_session_over(r->err)) return; /* whoever begins the next one lists them again */
     if (r->err) {
         LOG_ERROR("config_changes_unreadable", "reason=\"%s\"; trying again", r->text ? r->text : err_text(r->err));
         dc->retry_timer.fire = on_retry;

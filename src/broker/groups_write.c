@@ -152,12 +152,11 @@ static enum kerr check_leader(const struct hosted *h)
     return kerr;
 }
 
-static enum kerr check_writable(const struct hosted *h, const struct topic_settings *settings)
+static enum kerr check_writable(const struct hosted *h)
 {
     enum kerr kerr = check_leader(h);
     if (kerr) return kerr;
-    if (h->groups->acks == ACKS_ALL && atomic_load(&h->p->isr_count) < settings->min_insync_replicas)
-        return KERR_NOT_ENOUGH_REPLICAS;
+    if (h->groups->acks == ACKS_ALL && !partition_in_sync_enough(h->p)) return KERR_NOT_ENOUGH_REPLICAS;
     return partition_disk_is_full(h->p) ? KERR_KAFKA_STORAGE_ERROR : KERR_NONE;
 }
 
@@ -203,7 +202,7 @@ void hosted_flush(struct hosted *h)
 {
     struct topic_replicas *t = replicas_find(h->groups->br->replicas, STR(OFFSETS_TOPIC));
     while (!list_is_empty(&h->unsent)) {
-        enum kerr kerr = t ? check_writable(h, topic_settings(t)) : KERR_NOT_LEADER_OR_FOLLOWER;
+        enum kerr kerr = t ? check_writable(h) : KERR_NOT_LEADER_OR_FOLLOWER;
         if (kerr)
             refuse_unsent(h, kerr);
         else
@@ -256,6 +255,8 @@ static enum kerr check_hope(const struct group_batch *b)
 static bool is_settled(struct group_batch *b)
 {
     if (!b->over) return false;
+    if (!b->kerr && is_acknowledged(b) && b->h->groups->acks == ACKS_ALL && !partition_in_sync_enough_after(b->p))
+        b->kerr = KERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND;
     if (b->kerr || is_acknowledged(b)) return true;
     /* Whoever waited has been answered: it does not matter any more. */
     enum kerr kerr = b->h->state == HOSTED_OPEN ? check_hope(b) : KERR_NOT_LEADER_OR_FOLLOWER;

@@ -10,12 +10,17 @@
 #include "base/mem.h"
 #include "broker/broker.h"
 #include "broker/request.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
+#include "wire/gen/allocate_producer_ids.h"
 
 #define LOG_MODULE "broker"
 #include "base/log.h"
 
-enum { PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE / 10 };
+enum {
+    PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE / 10,
+    ASK_MS = 5000 /* then those who wait are told to try again */
+};
 
 struct id_block {
     int64_t next, end;
@@ -27,6 +32,8 @@ struct producer_ids {
     struct id_block present, after;
     bool asking;
     struct list waiting;
+    struct allocate_producer_ids_request in; /* these two while `asking` */
+    struct controller_call call;
 };
 
 struct producer_ids *producer_ids_new(struct broker *br)
@@ -102,20 +109,21 @@ static void fail_waiting(struct producer_ids *ids)
 }
 
 /* The controller's answer; home loop. */
-static void on_block(void *arg, const struct controller_results *r)
+static void on_block(struct controller_call *call)
 {
-    struct producer_ids *ids = arg;
-    enum kerr kerr = r->count ? r->results[0].kerr : KERR_NONE;
-    bool have = kerr == KERR_NONE && r->producer_id_count > 0;
+    struct producer_ids *ids = CONTAINER_OF(call, struct producer_ids, call);
+    const struct allocate_producer_ids_response *r = call->response;
+    const char *error = call->err ? err_name(call->err) : kerr_name(r->error_code);
+    bool have = !call->err && !r->error_code && r->producer_id_len > 0 && r->producer_id_start >= 0;
     if (have)
-        LOG_DEBUG("producer_id_block", "first=%" PRId64 " count=%d", r->producer_id_start, r->producer_id_count);
+        LOG_DEBUG("producer_id_block", "first=%" PRId64 " count=%d", r->producer_id_start, r->producer_id_len);
     else
         LOG_LIMITED(LOG_LEVEL_WARN, "no_producer_id_block", "error=%s; producers that wait are told to try again",
-                    kerr_name((int16_t)kerr));
+                    error);
     pthread_mutex_lock(&ids->lock);
     ids->asking = false;
     if (have) {
-        add_block(ids, r->producer_id_start, r->producer_id_count);
+        add_block(ids, r->producer_id_start, r->producer_id_len);
         serve_waiting(ids);
     } else {
         fail_waiting(ids);
@@ -128,7 +136,14 @@ static void on_block(void *arg, const struct controller_results *r)
 static void ask(struct producer_ids *ids)
 {
     struct broker *br = ids->br;
-    controller_allocate_producer_ids(br->controller, br->id, (struct controller_to){broker_home(br), on_block, ids});
+    ids->in = (struct allocate_producer_ids_request){.broker_id = br->id, .broker_epoch = br->epoch};
+    ids->call = (struct controller_call){.api = API_ALLOCATE_PRODUCER_IDS,
+                                         .version_max = INT16_MAX,
+                                         .request = &ids->in,
+                                         .timeout_ms = ASK_MS,
+                                         .loop = broker_home(br),
+                                         .done = on_block};
+    to_controller_send(br->to_controller, &ids->call);
 }
 
 bool producer_ids_take(struct producer_ids *ids, struct producer_id_wait *w, struct request *rq)

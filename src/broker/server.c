@@ -309,7 +309,7 @@ static void check_advertised(const struct listener_state *ls)
         return;
     }
     uint16_t bound_port = net_addr_port(&ls->bound);
-    if (!net_addr_is_local(&addr))
+    if (!net_is_local(ls->server->br->net, &addr))
         LOG_WARN(
             "advertised_not_local",
             "listener=%s host=%s reason=\"no interface of this machine has that address; clients reach this broker "

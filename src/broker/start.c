@@ -9,10 +9,13 @@
 #include "base/mem.h"
 #include "broker/adopt.h"
 #include "broker/broker_internal.h"
+#include "broker/cluster_channel.h"
+#include "broker/control.h"
 #include "broker/dynamic_config.h"
-#include "broker/own_channel.h"
+#include "broker/following.h"
 #include "broker/producer_ids.h"
 #include "broker/server.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "coord/coord.h"
 #include "coord/embedded.h"
@@ -93,6 +96,12 @@ static void on_session(void *arg, enum coord_state state, const struct fault *f)
 static void open_coord(struct start *st)
 {
     struct broker *br = &st->run->br;
+    if (st->run->env.open_coord) {
+        br->coord =
+            st->run->env.open_coord(st->run->env.arg, (struct coord_listener){broker_home(br), on_session, st->run});
+        step_done(st);
+        return;
+    }
     const struct coord_embedded_options opt = {
         .fs = br->fs,
         .clock = br->clock,
@@ -233,8 +242,10 @@ static void raise_epochs(struct start *st)
 enum { RECOVERY_THREADS_MAX = 256 };
 
 /* num.recovery.threads.per.data.dir, which the stored configuration may set; but no CPU is left idle. */
-static unsigned recovery_threads(struct broker *br)
+static unsigned recovery_threads(const struct broker_run *run)
 {
+    const struct broker *br = &run->br;
+    if (run->env.turned) return 0; /* who asks does it himself */
     struct config *cfg = config_live_ref(br->config);
     int64_t wanted = config_i64(cfg, CFG_NUM_RECOVERY_THREADS_PER_DATA_DIR) * (int64_t)replicas_dir_count(br->replicas);
     config_unref(cfg);
@@ -245,7 +256,7 @@ static void load_logs_work(struct job *job)
 {
     struct start *st = CONTAINER_OF(job, struct start, job);
     struct broker *br = &st->run->br;
-    st->job_err = replicas_load(br->replicas, recovery_threads(br), &st->job_fault);
+    st->job_err = replicas_load(br->replicas, recovery_threads(st->run), &st->job_fault);
 }
 
 static void load_logs_done(struct job *job)
@@ -316,7 +327,11 @@ static void start_controller(struct start *st)
 {
     struct broker *br = &st->run->br;
     br->producer_ids = producer_ids_new(br);
-    own_channel_open(&br->own_channel, st->run, on_first_metadata, st);
+    br->to_controller = to_controller_new(br);
+    br->control = control_new(br);
+    following_open(br);
+    control_on_first(br->control, on_first_metadata, st);
+    cluster_channel_open(&br->cluster_channel, st->run);
 }
 
 /* ---- Doors open */

@@ -1,12 +1,14 @@
 /* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the groups'
- * shards are closed; the controller resigns and the session ends; the loops stop.  Logs are closed and marked clean
+ * shards are closed; the controller resigns, fetchers leave their partitions and the session ends; the loops stop.  Logs are closed and marked clean
  * after that, in broker.c. */
 #include "base/mem.h"
 #include "broker/broker_internal.h"
 #include "broker/groups.h"
 #include "broker/server.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "coord/coord.h"
+#include "replica/fetchers.h"
 
 #define LOG_MODULE "broker"
 #include "base/log.h"
@@ -19,6 +21,7 @@ static void stop_loops(void *arg)
 {
     struct broker_run *run = arg;
     run->br.coord = NULL;
+    run->ended = true;
     for (unsigned i = 0; i < run->br.loop_count; i++) loop_stop(run->br.loops[i]);
 }
 
@@ -31,11 +34,20 @@ static void close_coord(void *arg)
         stop_loops(run);
 }
 
+/* Nobody fetches for the partitions here any more. */
+static void stop_following(struct broker_run *run)
+{
+    if (run->br.fetchers)
+        fetchers_stop(run->br.fetchers, close_coord, run);
+    else
+        close_coord(run);
+}
+
 static void on_controller_stopped(void *arg)
 {
     struct broker_run *run = arg;
     run->controller_stopped = true;
-    if (run->drained) close_coord(run); /* else requests are still in progress, and may need it */
+    if (run->drained) stop_following(run); /* else requests are still in progress, and may need it */
 }
 
 /* Operations that it has not finished are answered NOT_CONTROLLER. */
@@ -43,6 +55,7 @@ static void stop_controller(struct broker_run *run)
 {
     if (run->controller_stopping) return;
     run->controller_stopping = true;
+    to_controller_stop(run->br.to_controller);
     if (run->br.controller)
         controller_stop(run->br.controller, on_controller_stopped, run);
     else
@@ -55,7 +68,7 @@ static void on_groups_stopped(void *arg)
     struct broker_run *run = arg;
     run->drained = true;
     if (run->controller_stopped)
-        close_coord(run);
+        stop_following(run);
     else
         stop_controller(run);
 }
@@ -128,6 +141,6 @@ void run_fail(struct broker_run *run, enum err e, const struct fault *f)
 {
     if (run->err) return;
     run->err = e;
-    if (f && f != run->fault) *run->fault = *f;
+    if (f && f != &run->fault) run->fault = *f;
     if (!run->stopping) run_stop(run);
 }

@@ -8,12 +8,14 @@
 #define BROKER_TO_CONTROLLER_H
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "os/loop.h"
 #include "wire/apis.h"
 #include "wire/kerr.h"
 
 struct broker;
 struct to_controller;
+struct way;
 
 /* Zeroed, then filled in by the caller, who lends it and all it points to until `done`. */
 struct controller_call {
@@ -24,17 +26,20 @@ struct controller_call {
     struct loop *loop;
     void (*done)(struct controller_call *call);
 
-    /* When `done` is called; good until it returns.  ERR_TIMEOUT: no controller has answered in time. */
+    /* When `done` is called; good until it returns.  ERR_TIMEOUT: no controller has answered in time; ERR_UNSUPPORTED:
+     * it knows no version that can say what is meant; ERR_CLOSED: this broker stops. */
     enum err err;
     int16_t version;
     const void *response;
 
     /* to_controller.c's own */
+    struct to_controller *tc;
     struct loop_msg msg;
     struct list_node link;
     struct timer deadline;
-    void *way; /* how it is under way */
-    struct arena arena;
+    struct way *way;    /* how it is under way; NULL: it waits */
+    struct arena arena; /* and a frame: what the answer consists of */
+    struct buf *frame;
 };
 
 struct to_controller *to_controller_new(struct broker *br);

@@ -101,7 +101,8 @@ int cli_broker(int argc, char **argv)
     if (!status && (load_config(&args, &cfg, &f) || start_log(cfg, &f))) status = failed(&f);
     if (!status) {
         report_notices(cfg);
-        const struct broker_env env = {fs_system(), net_system(), clock_system(), rng_system()};
+        const struct broker_env env = {
+            .fs = fs_system(), .net = net_system(), .clock = clock_system(), .rng = rng_system()};
         if (broker_run(&env, cfg, &f)) status = failed(&f);
     } else {
         config_unref(cfg);

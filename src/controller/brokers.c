@@ -1,8 +1,12 @@
 /* brokers.c: follows /brokers/ids and makes the cluster whole after each change: states for partitions that have none,
- * leaders for those without a live one, in-sync sets without the dead.
+ * leaders for those without a live one (elections.c), in-sync sets without the dead.
  *
- * The leader of a partition that lost its own is the first replica in assignment order that is alive and in sync.  When
- * there is none the partition has no leader (-1) until one of them comes back. */
+ * A broker is lost when its registration goes, or when its process looks dead (controller_broker_unreachable()).  The
+ * second may be wrong: then the old leader still lives, and finds its in-sync sets closed to it, in the store and at
+ * its followers.  So nothing is given up for it that cannot be taken back: a partition which nobody else can lead keeps
+ * its leader until the registration goes.
+ *
+ * A registration with another epoch is another process: a loss and an arrival in one (Kafka's bounced brokers). */
 #define LOG_MODULE "controller"
 
 #include <stdlib.h>
@@ -12,13 +16,14 @@
 #include "base/mem.h"
 #include "controller/controller_internal.h"
 
-enum brokers_stage { BROKERS_LIST, BROKERS_READ, BROKERS_COMPARE, BROKERS_ELECT, BROKERS_TELL };
-
-/* A partition whose state is being written. */
-struct change {
-    struct topic *topic;
-    int32_t partition;
-    bool is_new;
+enum brokers_stage {
+    BROKERS_LIST,
+    BROKERS_READ,
+    BROKERS_COMPARE,
+    BROKERS_ELECT,
+    BROKERS_ASK,
+    BROKERS_WRITE,
+    BROKERS_TELL
 };
 
 struct brokers_event {
@@ -26,13 +31,19 @@ struct brokers_event {
     struct controller *c;
     struct arena arena;
     bool loaded;
+    int32_t reached_id; /* -1; or the broker that became unreachable, or reachable again */
+    int64_t reached_epoch;
+    bool reachable;
     int32_t *ids; /* as listed */
     size_t id_count;
     int32_t *came; /* registered anew */
     size_t came_count, came_cap;
-    bool went;
-    struct change *changes;
-    size_t change_count, change_cap;
+    int32_t *restarted; /* those of them that had been there with another epoch */
+    size_t restarted_count, restarted_cap;
+    bool went;    /* somebody has gone */
+    bool changed; /* somebody has other addresses */
+    struct elections elections;
+    struct changes changes;
     struct fault fault;
 };
 
@@ -54,6 +65,40 @@ bool broker_id_parse(struct str name, int32_t *id)
     return true;
 }
 
+/* --- the channel to a broker --- */
+
+/* Where brokers reach each other; NULL: it has no such listener. */
+const struct znode_endpoint *broker_endpoint(const struct controller *c, const struct broker *b)
+{
+    for (size_t i = 0; i < b->info.endpoint_count; i++)
+        if (str_is_null(c->opt.inter_broker_listener) || c->opt.inter_broker_listener.size == 0 ||
+            str_equal(b->info.endpoints[i].listener, c->opt.inter_broker_listener))
+            return &b->info.endpoints[i];
+    return NULL;
+}
+
+void broker_announce(struct controller *c, struct broker *b)
+{
+    const struct znode_endpoint *ep = broker_endpoint(c, b);
+    if (b->id == c->opt.broker_id || !c->opt.channel.broker_came) return;
+    if (!ep) {
+        LOG_ERROR("broker_without_listener", "broker=%d listener=%.*s", b->id, STR_ARG(c->opt.inter_broker_listener));
+        broker_renounce(c, b);
+        return;
+    }
+    b->announced = true;
+    c->opt.channel.broker_came(c->opt.channel.arg, b->id, b->epoch, ep->host, ep->port);
+}
+
+void broker_renounce(struct controller *c, struct broker *b)
+{
+    if (!b->announced) return;
+    b->announced = false;
+    c->opt.channel.broker_went(c->opt.channel.arg, b->id);
+}
+
+/* --- registrations --- */
+
 enum err broker_load(struct controller *c, int32_t id, const struct coord_result *r, struct fault *f)
 {
     struct arena a;
@@ -69,70 +114,10 @@ enum err broker_load(struct controller *c, int32_t id, const struct coord_result
     b->arena = a;
     b->info = info;
     b->epoch = r->stat.czxid;
+    b->version = r->stat.version;
+    broker_announce(c, b);
     return OK;
 }
-
-/* --- states --- */
-
-struct bytes partition_encode(const struct controller_partition *p, struct arena *a)
-{
-    struct znode_state zs = {p->controller_epoch,     p->leader, p->leader_epoch, p->isr, p->isr_count,
-                             p->leader_recovery_state};
-    return znode_state_encode(a, &zs);
-}
-
-static int32_t *live_of(const struct controller *c, const struct controller_partition *p, const int32_t *ids,
-                        int32_t count, int32_t *live_count)
-{
-    int32_t *live = mem_alloc((size_t)count * sizeof *live);
-    *live_count = 0;
-    for (int32_t i = 0; i < count; i++)
-        if (replica_is_alive(c, p, ids[i])) live[(*live_count)++] = ids[i];
-    return live;
-}
-
-bool partition_start(const struct controller *c, struct controller_partition *p)
-{
-    int32_t count;
-    int32_t *live = live_of(c, p, p->replicas, p->replica_count, &count);
-    if (count) {
-        p->leader = live[0];
-        p->leader_epoch = 0;
-        p->controller_epoch = c->epoch;
-        partition_set_isr(p, live, count);
-    }
-    mem_free(live);
-    return count > 0;
-}
-
-/* The first replica that is alive and in sync; -1: none. */
-static int32_t leader_choose(const struct controller *c, const struct controller_partition *p)
-{
-    for (int32_t i = 0; i < p->replica_count; i++)
-        if (ids_have(p->isr, p->isr_count, p->replicas[i]) && replica_is_alive(c, p, p->replicas[i]))
-            return p->replicas[i];
-    return -1;
-}
-
-bool partition_mend(const struct controller *c, struct controller_partition *p, bool fence)
-{
-    bool leads = p->leader >= 0 && replica_is_alive(c, p, p->leader);
-    int32_t live_count;
-    int32_t *live = live_of(c, p, p->isr, p->isr_count, &live_count);
-    int32_t leader = leads ? p->leader : leader_choose(c, p);
-    bool shrinks = (fence || !leads) && live_count > 0 && live_count < p->isr_count;
-    bool changes = shrinks || (leader != p->leader && (leader >= 0 || fence));
-    if (changes) {
-        p->leader = leader;
-        p->leader_epoch++;
-        p->controller_epoch = c->epoch;
-        if (shrinks) partition_set_isr(p, live, live_count);
-    }
-    mem_free(live);
-    return changes;
-}
-
-/* --- the event --- */
 
 static struct brokers_event *event_of(struct event *ev)
 {
@@ -141,9 +126,11 @@ static struct brokers_event *event_of(struct event *ev)
 
 static void event_end(struct brokers_event *be)
 {
+    elections_fini(&be->elections);
+    changes_fini(&be->changes);
     arena_fini(&be->arena);
-    mem_free(be->changes);
     mem_free(be->came);
+    mem_free(be->restarted);
     mem_free(be);
 }
 
@@ -163,7 +150,8 @@ static struct coord_to event_to(struct brokers_event *be, coord_done_fn done, vo
 
 static void read_failed(struct brokers_event *be, const struct coord_result *r)
 {
-    if (be->fault.code) return;
+    controller_depose_if(be->c, r->err);
+    if (be->fault.code || be->c->deposed) return;
     fault_set(&be->fault, r->err, "The controller cannot read the brokers from the coordination store: %s.",
               r->text ? r->text : err_text(r->err));
 }
@@ -178,34 +166,61 @@ static void ids_listed(void *arg, const struct coord_result *r)
     event_call_done(be->c, &be->ev, OK);
 }
 
+static void add_came(struct brokers_event *be, int32_t id)
+{
+    be->came = mem_grow(be->came, &be->came_cap, be->came_count + 1, sizeof *be->came);
+    be->came[be->came_count++] = id;
+}
+
+/* The process is another one: what was known of the old one is void. */
+static void process_came(struct brokers_event *be, int32_t id, bool restarted)
+{
+    struct broker *b = broker_find(be->c, id);
+    b->unreachable = b->shutting_down = false;
+    replicas_online_again(be->c, id);
+    add_came(be, id);
+    LOG_INFO("broker_came", "broker=%d epoch=%lld restarted=%s", id, (long long)b->epoch, restarted ? "true" : "false");
+    if (!restarted) return;
+    be->restarted = mem_grow(be->restarted, &be->restarted_cap, be->restarted_count + 1, sizeof *be->restarted);
+    be->restarted[be->restarted_count++] = id;
+}
+
+static void registration_seen(struct brokers_event *be, int32_t id, const struct coord_result *r)
+{
+    struct controller *c = be->c;
+    struct broker *b = broker_find(c, id);
+    bool known = b, restarted = b && b->epoch != r->stat.czxid;
+    if (known && !restarted && b->version == r->stat.version) {
+        b->seen = true;
+        return;
+    }
+    if (broker_load(c, id, r, &be->fault)) return; /* be->fault has it */
+    broker_find(c, id)->seen = true;
+    if (!known || restarted)
+        process_came(be, id, restarted);
+    else
+        be->changed = true;
+}
+
 static void registration_read(void *arg, const struct coord_result *r)
 {
     struct broker_reading *rd = arg;
     struct brokers_event *be = rd->be;
-    struct controller *c = be->c;
-    const struct broker *known = broker_find(c, rd->id);
-    if (r->err == OK && (!known || known->epoch != r->stat.czxid)) {
-        if (broker_load(c, rd->id, r, &be->fault) == OK) {
-            be->came = mem_grow(be->came, &be->came_cap, be->came_count + 1, sizeof *be->came);
-            be->came[be->came_count++] = rd->id;
-            replicas_online_again(c, rd->id);
-            LOG_INFO("broker_came", "broker=%d epoch=%lld", rd->id, (long long)r->stat.czxid);
-        }
-    } else if (r->err && r->err != ERR_NOT_FOUND) {
+    if (r->err == OK)
+        registration_seen(be, rd->id, r);
+    else if (r->err != ERR_NOT_FOUND)
         read_failed(be, r);
-    }
-    struct broker *b = broker_find(c, rd->id);
-    if (r->err == OK && b) b->seen = true;
-    event_call_done(c, &be->ev, OK);
+    event_call_done(be->c, &be->ev, OK);
 }
 
+/* Watched too: a broker's listeners may change while it runs. */
 static void read_registrations(struct brokers_event *be)
 {
     struct broker_reading *rds = arena_array(&be->arena, struct broker_reading, be->id_count);
     for (size_t i = 0; i < be->id_count; i++) {
         rds[i] = (struct broker_reading){be, be->ids[i]};
-        coord_get(be->c->opt.coord, znode_broker_path(&be->arena, be->ids[i]), COORD_NO_WATCH,
-                  event_to(be, registration_read, &rds[i]));
+        coord_get(be->c->opt.coord, znode_broker_path(&be->arena, be->ids[i]),
+                  (struct coord_watch){brokers_watch_fired, be->c}, event_to(be, registration_read, &rds[i]));
     }
 }
 
@@ -221,69 +236,138 @@ static void drop_unseen(struct brokers_event *be)
         }
         LOG_INFO("broker_went", "broker=%d epoch=%lld", b->id, (long long)b->epoch);
         be->went = true;
+        broker_renounce(be->c, b);
         broker_remove(be->c, b);
     }
 }
 
-static void written(void *arg, enum err e, size_t failed_step, const struct coord_result *r)
+/* The connection to a broker broke, or is there again; false: that is no news. */
+static bool reach_changed(struct brokers_event *be)
 {
-    struct brokers_event *be = arg;
-    if (!e) return;
-    LOG_WARN("states_refused", "error=%s step=%zu path=%.*s", err_name(e), failed_step,
-             STR_ARG(failed_step < r->result_count ? r->results[failed_step].path : STR_EMPTY));
-    if (!be->c->deposed) controller_reload(be->c); /* see (3) in controller.c */
+    struct broker *b = broker_find(be->c, be->reached_id);
+    if (!b || b->epoch != be->reached_epoch || b->unreachable == !be->reachable) return false;
+    b->unreachable = !be->reachable;
+    if (be->reachable) {
+        LOG_INFO("broker_reachable", "broker=%d epoch=%lld", b->id, (long long)b->epoch);
+        add_came(be, b->id);
+    } else {
+        LOG_WARN("broker_unreachable", "broker=%d epoch=%lld", b->id, (long long)b->epoch);
+        be->went = true;
+    }
+    return true;
 }
 
-static void add_change(struct brokers_event *be, struct topic *t, int32_t partition, bool is_new)
+/* --- states --- */
+
+static void set_restarted(struct brokers_event *be, bool restarted)
 {
-    be->changes = mem_grow(be->changes, &be->change_cap, be->change_count + 1, sizeof *be->changes);
-    be->changes[be->change_count++] = (struct change){t, partition, is_new};
+    for (size_t i = 0; i < be->restarted_count; i++) broker_find(be->c, be->restarted[i])->restarted = restarted;
+}
+
+/* The dead are known of now.  Without its own broker the controller is about to start, and will hear of it. */
+static bool fences(struct brokers_event *be)
+{
+    struct controller *c = be->c;
+    bool fence = be->went || be->restarted_count || !c->fenced;
+    if (!broker_find(c, c->opt.broker_id) && !c->fenced) return false;
+    c->fenced = true;
+    return fence;
+}
+
+static void find_contests(struct brokers_event *be)
+{
+    for (struct topic *t = be->c->topics; t; t = t->by_name.next)
+        for (int32_t i = 0; i < t->partition_count && !t->deleting; i++) elections_add(&be->elections, t, i, false);
 }
 
 static void path_made(void *arg, const struct coord_result *r)
 {
     struct brokers_event *be = arg;
-    if (r->err) controller_reload(be->c);
+    controller_depose_if(be->c, r->err);
+    if (r->err && !be->c->deposed) controller_reload(be->c);
     event_call_done(be->c, &be->ev, OK);
 }
 
-/* Finds what is to be changed, and makes the directories of partitions that have none. */
+static const char *reason_of(const struct brokers_event *be)
+{
+    if (be->loaded) return "new_controller";
+    if (be->reached_id >= 0) return be->reachable ? "broker_reachable" : "broker_unreachable";
+    return be->went ? "broker_gone" : "broker_came";
+}
+
+/* A partition that has a state; false: nothing to change. */
+static bool mend(struct brokers_event *be, struct topic *t, int32_t partition, bool fence)
+{
+    struct controller *c = be->c;
+    struct controller_partition *p = &t->partitions[partition];
+    bool changed = elections_give(&be->elections, t, partition);
+    if (fence && partition_fence(c, p)) changed = true;
+    if (p->leader >= 0 || !be->restarted_count) return changed;
+    set_restarted(be, false);
+    int32_t leader = replica_choose(c, p, p->replicas, p->replica_count);
+    if (leader >= 0) partition_lead(c, p, leader);
+    set_restarted(be, true);
+    return changed || leader >= 0;
+}
+
 static void find_changes(struct brokers_event *be)
 {
     struct controller *c = be->c;
+    bool fence = fences(be);
     for (struct topic *t = c->topics; t; t = t->by_name.next) {
         if (t->deleting) continue;
         for (int32_t i = 0; i < t->partition_count; i++) {
             struct controller_partition *p = &t->partitions[i];
+            struct change ch = {t, i, p->state_version < 0, p->leader, reason_of(be)};
             if (!p->replicas) continue;
-            if (p->state_version >= 0) {
-                if (partition_mend(c, p, be->went)) add_change(be, t, i, false);
+            if (!ch.is_new) {
+                if (mend(be, t, i, fence)) changes_add(&be->changes, ch);
             } else if (partition_start(c, p)) {
-                add_change(be, t, i, true);
+                changes_add(&be->changes, ch);
                 const struct str path = znode_partition_path(&be->arena, t->name, i);
                 coord_make_paths(c->opt.coord, &path, 1, event_to(be, path_made, be));
             }
         }
     }
+    set_restarted(be, false);
 }
 
-static void write_changes(struct brokers_event *be)
+/* --- telling --- */
+
+/* Of what was just read everybody is told everything; only what is new to all needs to be said to be so. */
+static void tell_loaded(struct brokers_event *be)
 {
-    struct writes w;
-    writes_init(&w, be->c, &be->ev, &be->arena);
-    w.done = written;
-    w.arg = be;
-    for (size_t i = 0; i < be->change_count; i++) {
-        const struct change *ch = &be->changes[i];
-        struct controller_partition *p = &ch->topic->partitions[ch->partition];
-        writes_add(&w, (struct coord_op){.kind = ch->is_new ? COORD_CREATE : COORD_SET,
-                                         .path = znode_state_path(&be->arena, ch->topic->name, ch->partition),
-                                         .data = partition_encode(p, &be->arena),
-                                         .version = p->state_version});
-        p->state_version++;
+    struct sending *s = sending_new(be->c);
+    bool any_new = false;
+    changes_log(&be->changes);
+    for (size_t i = 0; i < be->changes.count; i++) {
+        const struct change *ch = &be->changes.list[i];
+        if (ch->is_new) sending_add_partition(s, ch->topic, ch->partition, true);
+        any_new = any_new || ch->is_new;
     }
-    writes_flush(&w);
-    writes_fini(&w);
+    if (any_new)
+        sending_send(s, NULL, NULL);
+    else
+        sending_drop(s);
+    s = sending_new(be->c);
+    sending_add_everything(s);
+    sending_send(s, NULL, NULL);
+}
+
+static void tell_changes(struct brokers_event *be)
+{
+    struct sending *s = sending_new(be->c);
+    changes_tell(&be->changes, s);
+    if (be->changes.count)
+        sending_send(s, NULL, NULL);
+    else
+        sending_drop(s);
+    for (size_t i = 0; i < be->came_count; i++) {
+        s = sending_new(be->c);
+        sending_only_to(s, be->came[i]);
+        sending_add_everything(s);
+        sending_send(s, NULL, NULL);
+    }
 }
 
 static void tell(struct brokers_event *be)
@@ -292,31 +376,33 @@ static void tell(struct brokers_event *be)
     /* First who is alive: a LeaderAndIsr may name brokers that its receiver has never heard of.  A cluster of one is
      * spared it: its first UpdateMetadata is the whole truth. */
     if (!be->loaded || HASH_COUNT(c->brokers) > 1) sending_send(sending_new(c), NULL, NULL);
-    struct sending *s = sending_new(c);
-    for (size_t i = 0; i < be->change_count; i++)
-        sending_add_partition(s, be->changes[i].topic, be->changes[i].partition, be->changes[i].is_new);
-    if (be->change_count)
-        sending_send(s, NULL, NULL);
+    if (be->loaded)
+        tell_loaded(be);
     else
-        sending_drop(s);
-    for (size_t i = 0; i < (be->loaded ? 1 : be->came_count); i++) {
-        s = sending_new(c);
-        if (!be->loaded) sending_only_to(s, be->came[i]);
-        sending_add_everything(s);
-        sending_send(s, NULL, NULL);
-    }
+        tell_changes(be);
     deletion_resume(c);
+    if (be->loaded || be->came_count) reassign_queue(c, be->loaded);
+}
+
+/* --- the event --- */
+
+static bool is_news(struct brokers_event *be)
+{
+    return be->loaded || be->went || be->changed || be->came_count;
+}
+
+static enum step brokers_failed(struct brokers_event *be)
+{
+    controller_fail(be->c, &be->fault);
+    controller_reload(be->c);
+    event_end(be);
+    return STEP_DONE;
 }
 
 static enum step brokers_run(struct controller *c, struct event *ev)
 {
     struct brokers_event *be = event_of(ev);
-    if (be->fault.code) {
-        controller_fail(c, &be->fault);
-        controller_reload(c);
-        event_end(be);
-        return STEP_DONE;
-    }
+    if (be->fault.code) return brokers_failed(be);
     switch ((enum brokers_stage)ev->stage) {
     case BROKERS_LIST:
         ev->stage = BROKERS_READ;
@@ -328,16 +414,33 @@ static enum step brokers_run(struct controller *c, struct event *ev)
         read_registrations(be);
         if (ev->pending) return STEP_WAIT;
         FALLTHROUGH;
-    case BROKERS_COMPARE: drop_unseen(be); FALLTHROUGH;
+    case BROKERS_COMPARE:
+        if (be->reached_id < 0)
+            drop_unseen(be);
+        else
+            reach_changed(be);
+        FALLTHROUGH;
     case BROKERS_ELECT:
-        ev->stage = BROKERS_TELL;
-        find_changes(be);
-        write_changes(be);
+        if (!is_news(be)) break;
+        ev->stage = BROKERS_ASK;
+        set_restarted(be, true);
+        find_contests(be);
+        elections_read_settings(&be->elections);
         if (ev->pending) return STEP_WAIT;
         FALLTHROUGH;
-    case BROKERS_TELL: break;
+    case BROKERS_ASK:
+        ev->stage = BROKERS_WRITE;
+        elections_ask(&be->elections);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
+    case BROKERS_WRITE:
+        ev->stage = BROKERS_TELL;
+        find_changes(be);
+        changes_write(&be->changes);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
+    case BROKERS_TELL: tell(be); break;
     }
-    if (be->loaded || be->went || be->came_count) tell(be);
     event_end(be);
     return STEP_DONE;
 }
@@ -348,12 +451,42 @@ static void brokers_drop(struct controller *c, struct event *ev)
     event_end(event_of(ev));
 }
 
-void brokers_queue(struct controller *c, bool loaded)
+static struct brokers_event *event_new(struct controller *c, enum brokers_stage stage)
 {
     struct brokers_event *be = mem_zalloc(1, sizeof *be);
-    be->ev = (struct event){.run = brokers_run, .drop = brokers_drop, .stage = loaded ? BROKERS_ELECT : BROKERS_LIST};
+    be->ev = (struct event){.run = brokers_run, .drop = brokers_drop, .stage = (int)stage};
     be->c = c;
-    be->loaded = loaded;
+    be->reached_id = -1;
     arena_init(&be->arena, SIZE_MAX);
+    elections_init(&be->elections, c, &be->ev, &be->arena);
+    changes_init(&be->changes, c, &be->ev, &be->arena);
+    return be;
+}
+
+void brokers_queue(struct controller *c, bool loaded)
+{
+    struct brokers_event *be = event_new(c, loaded ? BROKERS_ELECT : BROKERS_LIST);
+    be->loaded = loaded;
     controller_queue(c, &be->ev);
+}
+
+static void reach_queue(struct controller *c, int32_t broker_id, int64_t broker_epoch, bool reachable)
+{
+    ASSERT_OWNER(c->opt.loop);
+    if (!c->opt.fast_failure_detection || broker_id == c->opt.broker_id || c->stopping) return;
+    struct brokers_event *be = event_new(c, BROKERS_COMPARE);
+    be->reached_id = broker_id;
+    be->reached_epoch = broker_epoch;
+    be->reachable = reachable;
+    controller_queue(c, &be->ev);
+}
+
+void controller_broker_unreachable(struct controller *c, int32_t broker_id, int64_t broker_epoch)
+{
+    reach_queue(c, broker_id, broker_epoch, false);
+}
+
+void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_t broker_epoch)
+{
+    reach_queue(c, broker_id, broker_epoch, true);
 }

@@ -4,7 +4,10 @@
  * (1) One event at a time is between its begin and its end.  Only it changes the tables.
  * (2) Out of office the tables are empty.
  * (3) Whenever the store refuses a write that the tables allowed, the tables are wrong: the controller leaves office
- * and runs again, which reads everything anew. */
+ * and runs again, which reads everything anew.  So it does when the connection to the store broke while a write was
+ * out: nobody knows then what is written.
+ * (4) A /controller of our own session that nobody is in office with is what such a write left: it goes, by a change
+ * that checks the epoch, before anybody runs. */
 #include "controller/controller.h"
 
 #include <string.h>
@@ -32,23 +35,23 @@ static void state_set(struct controller *c, enum controller_state state)
 
 static void run_later(struct controller *c, int64_t wait_us)
 {
-    if (!c->stopping) loop_timer_set(c->opt.loop, &c->retry, loop_now_us(c->opt.loop) + wait_us);
+    if (!c->stopping && !c->no_session) loop_timer_set(c->opt.loop, &c->retry, loop_now_us(c->opt.loop) + wait_us);
 }
 
 static void office_released(void *arg, const struct coord_result *r)
 {
     struct controller *c = arg;
     /* It is another's, or went or goes with the session. */
-    if (r->err == OK || r->err == ERR_VERSION || r->err == ERR_NOT_FOUND || r->err == ERR_CLOSED) return;
-    /* A full disk, say.  Nobody else can be elected as long as our session lives. */
-    c->unreleased = true;
-    run_later(c, OFFICE_RETRY_US);
+    if (r->err == OK || r->err == ERR_VERSION || r->err == ERR_NOT_FOUND || r->err == ERR_CLOSED ||
+        r->err == ERR_EXPIRED)
+        return;
+    /* A full disk, say.  Nobody else can be elected as long as our session lives: see (4). */
+    if (!c->office_queued) run_later(c, OFFICE_RETRY_US);
 }
 
 /* Removes /controller if it is ours. */
 static void release_office(struct controller *c)
 {
-    c->unreleased = false;
     const struct coord_op ops[] = {
         {.kind = COORD_CHECK, .path = ZNODE_CONTROLLER_EPOCH, .version = c->epoch_version},
         {.kind = COORD_DELETE, .path = ZNODE_CONTROLLER, .version = COORD_ANY_VERSION},
@@ -59,11 +62,13 @@ static void release_office(struct controller *c)
 static void leave_office(struct controller *c)
 {
     bool wrong = c->tables_wrong;
-    c->deposed = c->tables_wrong = false;
-    if (c->state != CONTROLLER_STANDBY) release_office(c);
+    if (c->state != CONTROLLER_STANDBY && !c->session_ended) release_office(c);
+    c->deposed = c->tables_wrong = c->session_ended = c->fenced = c->reassign_queued = false;
+    balance_stop(c);
     deletion_abandon(c);
     state_clear(c);
     state_set(c, CONTROLLER_STANDBY);
+    if (c->no_session) return; /* controller_session_renewed() */
     if (wrong)
         run_later(c, OFFICE_RETRY_US); /* not at once: what went wrong may go wrong again */
     else if (!c->stopping)
@@ -138,6 +143,11 @@ void controller_depose(struct controller *c)
     c->deposed = true;
 }
 
+void controller_depose_if(struct controller *c, enum err e)
+{
+    if (e == ERR_CLOSED || e == ERR_EXPIRED || e == ERR_UNSURE) controller_depose(c);
+}
+
 void controller_reload(struct controller *c)
 {
     c->deposed = c->tables_wrong = true;
@@ -147,7 +157,6 @@ static void retry_fire(struct timer *t)
 {
     struct controller *c = CONTAINER_OF(t, struct controller, retry);
     if (c->stopping || c->state != CONTROLLER_STANDBY) return;
-    if (c->unreleased) release_office(c); /* its answer comes before those of the run for office */
     if (!c->office_queued) office_queue(c);
 }
 
@@ -161,6 +170,7 @@ void controller_fail(struct controller *c, const struct fault *f)
 
 enum office_stage {
     OFFICE_READ,
+    OFFICE_LOOK,
     OFFICE_RUN,
     OFFICE_WON_OR_LOST,
     OFFICE_LIST,
@@ -177,6 +187,7 @@ struct office {
     int32_t epoch, epoch_version; /* as read; a version of -1: there is none */
     bool has_features;
     size_t epoch_step; /* of the multi: the one that raises the epoch */
+    bool ours;         /* a /controller of our session is there */
     bool won, lost;
     struct str *brokers, *topics, *deletions;
     size_t broker_count, topic_count, deletion_count;
@@ -235,14 +246,43 @@ static void features_read(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
-/* What a new store lacks is made by the same change that takes the office. */
+static void controller_seen(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    o->lost = r->err == OK;
+    o->ours = r->err == OK && r->stat.ephemeral_owner == coord_session_id(o->c->opt.coord);
+    if (r->err && r->err != ERR_NOT_FOUND) office_fault(o, r->err, "/controller", r->text);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+/* What a new store lacks is made by the same change that takes the office.  The epoch is read before /controller is
+ * looked at: who has made it since then has raised the epoch, too. */
 static void office_read(struct office *o)
 {
     struct coord *store = o->c->opt.coord;
     o->epoch = 0;
     o->epoch_version = -1;
+    o->ours = o->lost = false;
     coord_get(store, ZNODE_CONTROLLER_EPOCH, COORD_NO_WATCH, office_to(o, epoch_read, o));
     coord_exists(store, ZNODE_FEATURE, COORD_NO_WATCH, office_to(o, features_read, o));
+    coord_exists(store, ZNODE_CONTROLLER, COORD_NO_WATCH, office_to(o, controller_seen, o));
+}
+
+static void leftover_removed(void *arg, const struct coord_result *r)
+{
+    struct office *o = arg;
+    if (r->err && r->err != ERR_VERSION && r->err != ERR_NOT_FOUND && r->err != ERR_UNSURE)
+        office_fault(o, r->err, "/controller", r->text);
+    event_call_done(o->c, &o->ev, OK);
+}
+
+static void office_remove_leftover(struct office *o)
+{
+    const struct coord_op ops[] = {
+        {.kind = COORD_CHECK, .path = ZNODE_CONTROLLER_EPOCH, .version = o->epoch_version},
+        {.kind = COORD_DELETE, .path = ZNODE_CONTROLLER, .version = COORD_ANY_VERSION},
+    };
+    coord_multi(o->c->opt.coord, ops, ARRAY_COUNT(ops), office_to(o, leftover_removed, o));
 }
 
 /* The steps of the multi that takes the office. */
@@ -253,13 +293,12 @@ static void office_run_done(void *arg, const struct coord_result *r)
     struct office *o = arg;
     if (r->err == OK) {
         o->won = true;
-        o->c->unreleased = false;
         o->c->epoch = o->epoch + 1;
         o->c->epoch_version = r->results[o->epoch_step].stat.version;
     } else if (r->err == ERR_EXISTS && r->results[OFFICE_STEP_CONTROLLER].err == ERR_EXISTS) {
         o->lost = true;
-    } else if (r->err != ERR_VERSION && r->err != ERR_EXISTS && r->err != ERR_NOT_FOUND) {
-        /* These three: another controller was faster in what we read. */
+    } else if (r->err != ERR_VERSION && r->err != ERR_EXISTS && r->err != ERR_NOT_FOUND && r->err != ERR_UNSURE) {
+        /* These: another controller was faster in what we read, or nobody knows.  It is read again. */
         office_fault(o, r->err, "/controller", r->text);
     }
     event_call_done(o->c, &o->ev, OK);
@@ -271,7 +310,7 @@ static void office_watch_fired(void *arg, enum coord_event event, struct str pat
     struct controller *c = arg;
     (void)event;
     (void)path;
-    if (c->stopping || c->office_queued || timer_is_set(&c->retry)) return; /* that looks for itself */
+    if (c->stopping || c->no_session || c->office_queued || timer_is_set(&c->retry)) return; /* that looks for itself */
     if (c->state == CONTROLLER_STANDBY) {
         office_queue(c);
         return;
@@ -428,8 +467,8 @@ static void office_read_topics(struct office *o)
         struct read *rd = reads++;
         rd->o = o;
         if (!broker_id_parse(o->brokers[i], &rd->partition)) continue;
-        coord_get(c->opt.coord, znode_broker_path(&o->arena, rd->partition), COORD_NO_WATCH,
-                  office_to(o, broker_read, rd));
+        coord_get(c->opt.coord, znode_broker_path(&o->arena, rd->partition),
+                  (struct coord_watch){brokers_watch_fired, c}, office_to(o, broker_read, rd));
     }
     for (size_t i = 0; i < o->topic_count; i++) {
         struct read *rd = reads++;
@@ -510,14 +549,14 @@ static void office_mark_deletions(struct office *o)
 
 static enum step office_failed(struct controller *c, struct office *o)
 {
-    controller_fail(c, &o->fault);
     enum err e = o->fault.code;
+    if (e != ERR_EXPIRED) controller_fail(c, &o->fault); /* a session may expire */
     if (c->state != CONTROLLER_STANDBY) release_office(c);
     state_clear(c);
     state_set(c, CONTROLLER_STANDBY);
     office_end(o);
     /* A closed session does not come back; anything else may. */
-    if (e != ERR_CLOSED) run_later(c, e == ERR_CORRUPT ? OFFICE_RETRY_CORRUPT_US : OFFICE_RETRY_US);
+    if (e != ERR_CLOSED && !c->no_session) run_later(c, e == ERR_CORRUPT ? OFFICE_RETRY_CORRUPT_US : OFFICE_RETRY_US);
     return STEP_DONE;
 }
 
@@ -527,9 +566,21 @@ static enum step office_run(struct controller *c, struct event *ev)
     if (o->fault.code) return office_failed(c, o);
     switch ((enum office_stage)ev->stage) {
     case OFFICE_READ:
-        ev->stage = OFFICE_RUN;
+        ev->stage = OFFICE_LOOK;
         office_read(o);
         return STEP_WAIT;
+    case OFFICE_LOOK:
+        if (o->ours) {
+            ev->stage = OFFICE_READ;
+            office_remove_leftover(o);
+            return STEP_WAIT;
+        }
+        if (o->lost) {
+            ev->stage = OFFICE_LOADED; /* the watch decides what then */
+            office_watch(o);
+            return STEP_WAIT;
+        }
+        FALLTHROUGH;
     case OFFICE_RUN:
         ev->stage = OFFICE_WON_OR_LOST;
         office_run_for(o);
@@ -565,6 +616,7 @@ static enum step office_run(struct controller *c, struct event *ev)
         state_set(c, CONTROLLER_ACTIVE);
         brokers_queue(c, true);
         log_dirs_watch(c);
+        balance_start(c);
     } else if (!lost) {
         office_queue(c);
     }
@@ -585,6 +637,7 @@ static void office_queue(struct controller *c)
     o->c = c;
     arena_init(&o->arena, SIZE_MAX);
     arena_init(&o->scratch, SIZE_MAX);
+    ASSERT(!c->no_session);
     controller_queue(c, &o->ev);
 }
 
@@ -599,8 +652,28 @@ struct controller *controller_start(const struct controller_options *opt)
     list_init(&c->queue);
     c->retry.fire = retry_fire;
     c->deletion_retry.fire = deletion_retry_fire;
+    c->balance.fire = balance_fire;
     office_queue(c);
     return c;
+}
+
+void controller_session_lost(struct controller *c)
+{
+    ASSERT_OWNER(c->opt.loop);
+    c->no_session = true;
+    loop_timer_cancel(c->opt.loop, &c->retry);
+    if (c->stopping) return;
+    c->session_ended = true;
+    controller_depose(c);
+    controller_pump(c);
+}
+
+void controller_session_renewed(struct controller *c)
+{
+    ASSERT_OWNER(c->opt.loop);
+    c->no_session = false;
+    if (c->stopping || c->deposed || c->state != CONTROLLER_STANDBY) return; /* leave_office() goes on */
+    if (!c->office_queued) office_queue(c);
 }
 
 void controller_stop(struct controller *c, void (*stopped)(void *arg), void *arg)

@@ -63,8 +63,8 @@ struct controller_channel {
     /* Where replicas end, for elections: replica_id -2, timestamp -1.  Not retried; ERR_TIMEOUT after `timeout_ms`. */
     void (*list_offsets)(void *arg, int32_t broker_id, const struct list_offsets_request *rq, int64_t timeout_ms,
                          list_offsets_reply_fn reply, void *reply_arg);
-    /* A broker is registered, with another epoch or address than before: from now on messages can be sent to it, and its
-     * connection is watched, see controller_broker_unreachable().  Not called for the own broker. */
+    /* A broker is registered, with another epoch or address than before: from now on messages can be sent to it, and
+     * its connection is watched, see controller_broker_unreachable().  Not called for the own broker. */
     void (*broker_came)(void *arg, int32_t broker_id, int64_t broker_epoch, struct str host, int32_t port);
     /* Its registration is gone, or the office lost: what is out to it is replied to with ERR_CLOSED. */
     void (*broker_went)(void *arg, int32_t broker_id);
@@ -93,12 +93,12 @@ struct controller_options {
     int16_t replication_factor_default; /* default.replication.factor */
     struct controller_channel channel;
     controller_validate_fn validate_topic; /* NULL: everything goes */
-    bool fast_failure_detection; /* controller.fast.failure.detection: see controller_broker_unreachable() */
-    int64_t log_ends_wait_ms;    /* controller.election.log.end.wait.ms: how long an election waits for replicas' ends */
-    bool unclean_election;       /* unclean.leader.election.enable; topics have their own, see unclean_of */
-    bool leader_rebalance;       /* auto.leader.rebalance.enable, */
-    int64_t imbalance_check_ms;  /*   leader.imbalance.check.interval.seconds, */
-    int32_t imbalance_percent;   /*   leader.imbalance.per.broker.percentage */
+    bool fast_failure_detection;           /* controller.fast.failure.detection: see controller_broker_unreachable() */
+    int64_t log_ends_wait_ms;   /* controller.election.log.end.wait.ms: how long an election waits for replicas' ends */
+    bool unclean_election;      /* unclean.leader.election.enable; topics have their own, see unclean_of */
+    bool leader_rebalance;      /* auto.leader.rebalance.enable, */
+    int64_t imbalance_check_ms; /*   leader.imbalance.check.interval.seconds, */
+    int32_t imbalance_percent;  /*   leader.imbalance.per.broker.percentage */
     /* Each change of state, on the controller's loop; NULL: nobody listens.  `epoch` is the controller epoch while
      * loading and active. */
     void (*state_changed)(void *arg, enum controller_state state, int32_t epoch);
@@ -261,6 +261,8 @@ struct controller_topic {
     bool deleting;
 };
 
+/* Looks now whether leaders are where they should be, as it does from time to time by itself. */
+void controller_balance(struct controller *c);
 enum controller_state controller_state(const struct controller *c);
 int32_t controller_epoch(const struct controller *c);
 size_t controller_topic_count(const struct controller *c);

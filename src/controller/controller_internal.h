@@ -18,6 +18,9 @@
 
 struct topic_names; /* topics whose unified names are equal */
 
+/* Whether a replica that is not in sync may lead. */
+enum unclean { UNCLEAN_UNKNOWN, UNCLEAN_NO, UNCLEAN_YES };
+
 struct topic {
     UT_hash_handle by_name, by_id;
     struct list_node same_names; /* in names->topics */
@@ -27,9 +30,12 @@ struct topic {
     struct controller_partition *partitions; /* by number */
     int32_t partition_count;
     bool deleting;
-    bool deletion_queued;         /* an event that removes it from the store is in the queue */
-    int32_t deletion_waits;       /* StopReplica answers still to come */
-    struct list deletion_waiters; /* of struct op_topic */
+    bool deletion_queued;               /* an event that removes it from the store is in the queue */
+    int32_t deletion_waits;             /* StopReplica answers still to come */
+    uint64_t deletion_sending;          /* to which sending; answers to earlier ones do not count */
+    size_t contest_from, contest_count; /* in the elections that are being held, see elections.c */
+    enum unclean unclean;               /* what its settings say of unclean elections */
+    struct list deletion_waiters;       /* of struct op_topic */
     struct str name;
     char text[];
 };
@@ -45,7 +51,12 @@ struct broker {
     UT_hash_handle hh; /* by id */
     int32_t id;
     int64_t epoch;      /* czxid of its registration */
+    int32_t version;    /* of its registration's node */
     bool seen;          /* in the listing that is being worked off */
+    bool unreachable;   /* registered, but its process looks dead: controller_broker_unreachable() */
+    bool restarted;     /* its registration is another than before: for a moment it counts as gone */
+    bool shutting_down; /* has asked for a controlled shutdown: it is given no leaders any more */
+    bool announced;     /* the channel knows it */
     struct arena arena; /* of `info` */
     struct znode_broker info;
 };
@@ -83,16 +94,21 @@ struct controller {
     bool running;       /* inside controller_pump(): events must not be entered from within */
     bool deposed;       /* a write met another epoch, or /controller is not ours: leave office before the next event */
     bool office_queued; /* an event that runs for office is in the queue or current */
-    bool unreleased;    /* out of office, but /controller is still there: the store could not be written */
-    bool tables_wrong;  /* with deposed: see controller_reload() */
-    int64_t purged_ms;  /* when old config notifications were last removed */
+    bool no_session;    /* the store's session has expired: nobody runs until it is renewed */
+    bool session_ended; /* with deposed: /controller went with the session */
+    bool reassign_queued; /* an event that looks at reassignments is in the queue */
+    bool fenced;          /* in-sync sets have been freed of the dead since the office was taken */
+    bool tables_wrong;    /* with deposed: see controller_reload() */
+    int64_t purged_ms;    /* when old config notifications were last removed */
     size_t messages_out;
+    uint64_t sendings; /* how many have been made */
 
     bool stopping;
     void (*stopped)(void *arg);
     void *stopped_arg;
     struct loop_msg stop_msg;
     struct timer retry; /* running for office again after the store failed */
+    struct timer balance;
     struct timer deletion_retry;
     int64_t deletion_wait_us; /* how long it was last */
 };
@@ -106,6 +122,8 @@ void event_call_done(struct controller *c, struct event *ev, enum err e);
 void controller_fail(struct controller *c, const struct fault *f);
 /* The office is lost: leaves it as soon as the current event returns, and runs for it again. */
 void controller_depose(struct controller *c);
+/* What a call to the store ended with says that the office is lost, or that nobody knows what is written. */
+void controller_depose_if(struct controller *c, enum err e);
 /* The store refused what the tables allowed: the same, after a while. */
 void controller_reload(struct controller *c);
 
@@ -127,6 +145,10 @@ bool ids_have(const int32_t *ids, int32_t count, int32_t id);
 struct broker *broker_find(const struct controller *c, int32_t id);
 struct broker *broker_put(struct controller *c, int32_t id);
 void broker_remove(struct controller *c, struct broker *b);
+/* Registered, and its process is not known to be dead. */
+bool broker_is_alive(const struct controller *c, int32_t id);
+/* New replicas may be put there: alive, and not shutting down. */
+bool broker_is_assignable(const struct controller *c, int32_t id);
 /* The live brokers, sorted by id, in `a`. */
 struct assign_broker *brokers_list(const struct controller *c, struct arena *a, size_t *count);
 void state_clear(struct controller *c);
@@ -166,6 +188,10 @@ void sending_add_partition(struct sending *s, struct topic *t, int32_t partition
 /* UpdateMetadata to everyone that the topic is being deleted, StopReplica to its replicas.  How many brokers hold
  * replicas and are alive goes to topic->deletion_waits; false: some holder is away. */
 bool sending_add_deletion(struct sending *s, struct topic *t);
+/* UpdateMetadata to everyone, no LeaderAndIsr: the leader knows. */
+void sending_add_metadata(struct sending *s, struct topic *t, int32_t partition);
+/* StopReplica to one broker, which is to follow no more, or to delete its replica. */
+void sending_add_stop(struct sending *s, struct topic *t, int32_t partition, int32_t broker_id, bool deletion);
 /* Only the topics' partitions that `broker_id` holds, and everything in UpdateMetadata: a broker that came. */
 void sending_only_to(struct sending *s, int32_t broker_id);
 /* Every partition of every topic that is not being deleted. */
@@ -176,7 +202,7 @@ void sending_send(struct sending *s, void (*own_done)(void *arg), void *own_arg)
 /* Instead of sending. */
 void sending_drop(struct sending *s);
 
-/* --- brokers.c: who is alive, and who leads therefore --- */
+/* --- brokers.c: who is alive --- */
 
 /* Queues an event that makes the cluster whole: states for partitions that have none, leaders for those without a live
  * one.  `loaded`: the state was just read: everybody is told everything.  Else the registrations are read first. */
@@ -186,13 +212,130 @@ MUST_USE enum err broker_load(struct controller *c, int32_t id, const struct coo
 /* The broker id of a node below /brokers/ids; false: no number. */
 bool broker_id_parse(struct str name, int32_t *id);
 void brokers_watch_fired(void *arg, enum coord_event event, struct str path);
+/* Where brokers reach it; NULL: it has no such listener. */
+const struct znode_endpoint *broker_endpoint(const struct controller *c, const struct broker *b);
+/* Lets the channel know a broker, or that it is gone. */
+void broker_announce(struct controller *c, struct broker *b);
+void broker_renounce(struct controller *c, struct broker *b);
+
+/* --- elections.c: who leads --- */
+
+/* A partition that has lost its leader. */
+struct contest;
+
+/* Elections of one event.  First every partition is looked at, then settings are read where they decide, then replicas
+ * are asked where they end; each of the two may make the event wait. */
+struct elections {
+    struct controller *c;
+    struct event *ev;
+    struct arena *a; /* lives as long as the event */
+    struct contest *contests;
+    size_t count, cap;
+};
+
+void elections_init(struct elections *el, struct controller *c, struct event *ev, struct arena *a);
+void elections_fini(struct elections *el);
+/* Enters the partition if it has no leader that lives.
+ * `unclean`: a replica that is not in sync may lead, whatever the settings say. */
+void elections_add(struct elections *el, struct topic *t, int32_t partition, bool unclean);
+void elections_read_settings(struct elections *el);
+void elections_ask(struct elections *el);
+/* The partition gets its new leader, in memory; false: there is none to be had, or it was not entered. */
+bool elections_give(struct elections *el, struct topic *t, int32_t partition);
+
 /* The first leader of a new partition, in memory: false when no replica is alive. */
 bool partition_start(const struct controller *c, struct controller_partition *p);
-struct bytes partition_encode(const struct controller_partition *p, struct arena *a);
+/* May be given the lead: alive, and not about to go. */
+bool replica_is_electable(const struct controller *c, const struct controller_partition *p, int32_t id);
+/* The first of `ids` that is in sync and electable; -1: none. */
+int32_t replica_choose(const struct controller *c, const struct controller_partition *p, const int32_t *ids,
+                       int32_t count);
+/* Replicas are known to have gone: takes them out of the in-sync set, in memory, but for the last ones; a leader that
+ * is gone for good is deposed.  False: nothing to change. */
+bool partition_fence(const struct controller *c, struct controller_partition *p);
+/* Gives the lead, in memory.  The dead leave the in-sync set; a leader that was not in sync is alone in it. */
+void partition_lead(const struct controller *c, struct controller_partition *p, int32_t leader);
 
-/* Changes a partition with a state in memory; false: nothing to change.  `fence`: replicas are known to have gone, so
- * the in-sync set is shrunk and a dead leader deposed even when nobody follows it. */
-bool partition_mend(const struct controller *c, struct controller_partition *p, bool fence);
+/* --- changes.c: states of partitions on their way into the store, to the brokers and into the log --- */
+
+struct change {
+    struct topic *topic;
+    int32_t partition;
+    bool is_new;        /* it has had no state before */
+    int32_t old_leader; /* for the log */
+    const char *reason; /* likewise: "broker_gone" */
+};
+
+struct changes {
+    struct controller *c;
+    struct event *ev;
+    struct arena *a; /* lives as long as the event */
+    struct change *list;
+    size_t count, cap;
+    struct topic **topics; /* whose assignments are to be written too */
+    size_t topic_count, topic_cap;
+};
+
+void changes_init(struct changes *cs, struct controller *c, struct event *ev, struct arena *a);
+void changes_fini(struct changes *cs);
+/* `ch` has been made in the tables. */
+void changes_add(struct changes *cs, struct change ch);
+/* The topic's assignment has been changed in the tables. */
+void changes_add_topic(struct changes *cs, struct topic *t);
+/* Writes all, states before assignments.  What the store refuses makes the tables wrong: the event is dropped then. */
+void changes_write(struct changes *cs);
+/* Once they are written: into the log, and LeaderAndIsr for each. */
+void changes_tell(struct changes *cs, struct sending *s);
+/* Into the log alone. */
+void changes_log(const struct changes *cs);
+struct bytes partition_encode(const struct controller_partition *p, struct arena *a);
+struct bytes topic_encode(const struct topic *topic, struct arena *a);
+
+/* --- requests.c: requests that come as they are on the wire --- */
+
+struct wire_op;
+
+/* One for each API: how its event runs, and how a code for the whole request is put into its answer. */
+struct wire_api {
+    enum step (*run)(struct wire_op *wo);
+    void (*refuse)(void *out, enum kerr kerr);
+};
+
+struct wire_op {
+    struct event ev;
+    struct controller *c;
+    const struct wire_api *api;
+    struct controller_request rq;
+    const void *in;
+    void *out;
+    int16_t version;
+    struct loop_msg msg; /* to the controller's loop and back */
+    struct arena arena;  /* the event's own */
+    struct changes changes;
+    struct elections elections;
+    struct sending *sending; /* what is to be sent once all is written; NULL: nothing yet */
+};
+
+/* Sends the request to the controller's loop. */
+void wire_op_post(struct controller *c, const struct wire_api *api, const void *in, int16_t version, void *out,
+                  struct controller_request rq);
+/* To be returned at the end of the event: answers. */
+enum step wire_op_over(struct wire_op *wo);
+
+/* --- reassign.c --- */
+
+/* Queues an event that finishes the reassignments whose new replicas are in sync.  `resume`: the office was just taken
+ * or a broker came, replicas are told of theirs anew. */
+void reassign_queue(struct controller *c, bool resume);
+bool partition_is_reassigned(const struct controller_partition *p);
+
+/* --- elect.c: leaders where they should be --- */
+
+/* Looks from time to time whether leaders are where they should be.  When the office is taken; stopped when it is left.
+ */
+void balance_start(struct controller *c);
+void balance_stop(struct controller *c);
+void balance_fire(struct timer *t);
 
 /* --- log_dirs.c: replicas in failed log directories --- */
 
@@ -284,6 +427,6 @@ void deletion_abandon(struct controller *c);
 /* Tries again what a broker could not delete. */
 void deletion_retry_fire(struct timer *t);
 /* One broker answered StopReplica. */
-void deletion_stopped(struct controller *c, struct str topic, bool ok);
+void deletion_stopped(struct controller *c, struct str topic, uint64_t sending, bool ok);
 
 #endif

@@ -42,7 +42,7 @@ static enum kerr check_brokers(const struct controller *c, const struct controll
             return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,
                           arena_printf(a, "The manual partition assignment includes the broker %d more than once.",
                                        as->brokers[i]));
-        if (!broker_find(c, as->brokers[i]))
+        if (!broker_is_assignable(c, as->brokers[i]))
             return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,
                           arena_printf(a,
                                        "The manual partition assignment includes broker %d, but no such broker is"
@@ -154,18 +154,6 @@ static void start_partitions(struct controller *c, struct op_topic *t)
         ASSERT(live); /* every broker was checked to be alive */
         p->state_version = 0;
     }
-}
-
-static struct bytes topic_encode(const struct topic *topic, struct arena *a)
-{
-    struct znode_topic zt = {topic->id, arena_array(a, struct znode_replicas, (size_t)topic->partition_count), 0};
-    for (int32_t i = 0; i < topic->partition_count; i++) {
-        const struct controller_partition *p = &topic->partitions[i];
-        if (!p->replicas) continue;
-        zt.partitions[zt.partition_count++] = (struct znode_replicas){
-            i, p->replicas, p->adding, p->removing, p->replica_count, p->adding_count, p->removing_count};
-    }
-    return znode_topic_encode(a, &zt);
 }
 
 static void add_partition_steps(struct writes *w, const struct op_topic *t, struct arena *a)
@@ -376,7 +364,8 @@ static enum kerr take_more(const struct controller *c, struct op_topic *t, const
     for (size_t i = 0; i < more->assignment_count; i++)
         for (size_t k = 0; k < more->assignments[i].broker_count; k++) {
             int32_t id = more->assignments[i].brokers[k];
-            if (!broker_find(c, id) && !ids_have(unknown, (int32_t)unknown_count, id)) unknown[unknown_count++] = id;
+            if (!broker_is_assignable(c, id) && !ids_have(unknown, (int32_t)unknown_count, id))
+                unknown[unknown_count++] = id;
         }
     if (unknown_count)
         return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,

@@ -113,7 +113,8 @@ static enum step removal_run(struct controller *c, struct event *ev)
     struct removal *rm = removal_of(ev);
     if (ev->err) {
         LOG_WARN("deletion_failed", "topic=%.*s error=%s", STR_ARG(rm->name), err_name(ev->err));
-        controller_reload(c);
+        controller_depose_if(c, ev->err);
+        if (!c->deposed) controller_reload(c);
         removal_end(rm);
         return STEP_DONE;
     }
@@ -168,7 +169,7 @@ static bool holders_are_alive(const struct controller *c, const struct topic *t)
 {
     for (int32_t i = 0; i < t->partition_count; i++)
         for (int32_t r = 0; r < t->partitions[i].replica_count; r++)
-            if (!broker_find(c, t->partitions[i].replicas[r])) return false;
+            if (!broker_is_alive(c, t->partitions[i].replicas[r])) return false;
     return true;
 }
 
@@ -193,10 +194,10 @@ void deletion_retry_fire(struct timer *t)
     if (!c->stopping && c->state == CONTROLLER_ACTIVE) deletion_resume(c);
 }
 
-void deletion_stopped(struct controller *c, struct str topic, bool ok)
+void deletion_stopped(struct controller *c, struct str topic, uint64_t sending, bool ok)
 {
     struct topic *t = topic_find(c, topic);
-    if (!t || !t->deleting || t->deletion_waits == 0) return;
+    if (!t || !t->deleting || t->deletion_waits == 0 || t->deletion_sending != sending) return;
     if (!ok) {
         LOG_WARN("replica_not_deleted", "topic=%.*s", STR_ARG(topic));
         retry_later(c);

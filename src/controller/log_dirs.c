@@ -11,7 +11,7 @@
 
 bool replica_is_alive(const struct controller *c, const struct controller_partition *p, int32_t id)
 {
-    return broker_find(c, id) && !ids_have(p->offline, p->offline_count, id);
+    return broker_is_alive(c, id) && !ids_have(p->offline, p->offline_count, id);
 }
 
 static void set_offline(struct controller_partition *p, int32_t id, bool offline)
@@ -36,7 +36,7 @@ void replicas_online_again(struct controller *c, int32_t broker_id)
 
 /* --- what LeaderAndIsr was answered with --- */
 
-enum answers_stage { ANSWERS_WRITE, ANSWERS_TELL };
+enum answers_stage { ANSWERS_LEARN, ANSWERS_ASK, ANSWERS_WRITE, ANSWERS_TELL };
 
 struct replica_answer {
     struct str topic;
@@ -51,6 +51,8 @@ struct answers_event {
     int32_t broker_id;
     struct replica_answer *answers;
     size_t count, cap;
+    struct elections elections;
+    struct changes changes;
 };
 
 static struct answers_event *answers_of(struct event *ev)
@@ -60,6 +62,8 @@ static struct answers_event *answers_of(struct event *ev)
 
 static void answers_end(struct answers_event *ae)
 {
+    elections_fini(&ae->elections);
+    changes_fini(&ae->changes);
     arena_fini(&ae->arena);
     mem_free(ae->answers);
     mem_free(ae);
@@ -73,39 +77,36 @@ static struct controller_partition *answered_partition(struct answers_event *ae,
     return &t->partitions[ae->answers[at].partition];
 }
 
-static void answers_written(void *arg, enum err e, size_t failed_step, const struct coord_result *r)
+static void answers_learn(struct answers_event *ae)
 {
-    struct answers_event *ae = arg;
-    (void)r;
-    if (!e) return;
-    LOG_WARN("states_refused", "error=%s step=%zu", err_name(e), failed_step);
-    if (!ae->c->deposed) controller_reload(ae->c); /* see (3) in controller.c */
-}
-
-static void answers_write(struct answers_event *ae)
-{
-    struct writes w;
-    writes_init(&w, ae->c, &ae->ev, &ae->arena);
-    w.done = answers_written;
-    w.arg = ae;
     for (size_t i = 0; i < ae->count; i++) {
         struct topic *t;
         struct controller_partition *p = answered_partition(ae, i, &t);
         if (!p) continue;
         set_offline(p, ae->broker_id, ae->answers[i].offline);
-        if (p->state_version < 0 || !partition_mend(ae->c, p, true)) continue;
-        writes_add(&w, (struct coord_op){.kind = COORD_SET,
-                                         .path = znode_state_path(&ae->arena, t->name, ae->answers[i].partition),
-                                         .data = partition_encode(p, &ae->arena),
-                                         .version = p->state_version});
-        p->state_version++;
+        elections_add(&ae->elections, t, ae->answers[i].partition, false);
     }
-    writes_flush(&w);
-    writes_fini(&w);
+    elections_read_settings(&ae->elections);
 }
 
+static void answers_write(struct answers_event *ae)
+{
+    for (size_t i = 0; i < ae->count; i++) {
+        struct topic *t;
+        int32_t partition = ae->answers[i].partition;
+        struct controller_partition *p = answered_partition(ae, i, &t);
+        if (!p || p->state_version < 0) continue;
+        struct change ch = {t, partition, false, p->leader, "log_directory"};
+        bool given = elections_give(&ae->elections, t, partition);
+        if (partition_fence(ae->c, p) || given) changes_add(&ae->changes, ch);
+    }
+    changes_write(&ae->changes);
+}
+
+/* Those too of which nothing changes but that a replica is offline: UpdateMetadata says so. */
 static void answers_tell(struct answers_event *ae)
 {
+    changes_log(&ae->changes);
     struct sending *s = sending_new(ae->c);
     for (size_t i = 0; i < ae->count; i++) {
         struct topic *t;
@@ -119,14 +120,23 @@ static enum step answers_run(struct controller *c, struct event *ev)
     struct answers_event *ae = answers_of(ev);
     (void)c;
     switch ((enum answers_stage)ev->stage) {
+    case ANSWERS_LEARN:
+        ev->stage = ANSWERS_ASK;
+        answers_learn(ae);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
+    case ANSWERS_ASK:
+        ev->stage = ANSWERS_WRITE;
+        elections_ask(&ae->elections);
+        if (ev->pending) return STEP_WAIT;
+        FALLTHROUGH;
     case ANSWERS_WRITE:
         ev->stage = ANSWERS_TELL;
         answers_write(ae);
         if (ev->pending) return STEP_WAIT;
         FALLTHROUGH;
-    case ANSWERS_TELL: break;
+    case ANSWERS_TELL: answers_tell(ae); break;
     }
-    if (!ev->err) answers_tell(ae);
     answers_end(ae);
     return STEP_DONE;
 }
@@ -146,6 +156,8 @@ static void answer_add(struct answers_event **out, struct controller *c, int32_t
         ae->c = c;
         ae->broker_id = broker_id;
         arena_init(&ae->arena, SIZE_MAX);
+        elections_init(&ae->elections, c, &ae->ev, &ae->arena);
+        changes_init(&ae->changes, c, &ae->ev, &ae->arena);
     }
     a.topic = arena_str(&ae->arena, a.topic);
     ae->answers = mem_grow(ae->answers, &ae->cap, ae->count + 1, sizeof *ae->answers);
@@ -288,7 +300,7 @@ static enum step notes_run(struct controller *c, struct event *ev)
     struct notes_event *ne = notes_of(ev);
     if (ev->err) {
         LOG_WARN("notifications_failed", "error=%s", err_name(ev->err));
-        controller_reload(c);
+        if (!c->deposed) controller_reload(c);
         notes_end(ne);
         return STEP_DONE;
     }

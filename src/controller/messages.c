@@ -1,8 +1,8 @@
 /* messages.c: what brokers are told, as Kafka 3.9's controller tells it.
  *
  * A sending gathers partitions, then makes one LeaderAndIsr and one StopReplica a broker and one UpdateMetadata for
- * all. Each request has its own arena and lives until its answer.  Order to each broker: LeaderAndIsr, UpdateMetadata,
- * StopReplica. */
+ * all.  Brokers that are out of reach get nothing: they are told everything when they are back.  Each request has its
+ * own arena and lives until its answer.  Order to each broker: LeaderAndIsr, UpdateMetadata, StopReplica. */
 #define LOG_MODULE "controller"
 
 #include <string.h>
@@ -18,13 +18,24 @@ struct item {
     struct topic *topic;
     int32_t partition;
     bool is_new;
-    bool deletion;
+    bool deletion;      /* of the topic */
+    bool metadata_only; /* UpdateMetadata alone */
+};
+
+/* A broker that is to let go of a replica, without the topic's being deleted. */
+struct stop {
+    struct topic *topic;
+    int32_t partition, broker_id;
+    bool deletion; /* of the replica's log */
 };
 
 struct sending {
     struct controller *c;
     struct item *items; /* partitions of a topic stand together */
     size_t count, cap;
+    struct stop *stops;
+    size_t stop_count, stop_cap;
+    uint64_t number; /* tells this sending's answers from those of others */
     bool one_broker;
     int32_t only_broker;
     size_t own_out; /* answers of the own broker still to come */
@@ -40,6 +51,9 @@ struct message {
     struct sending *sending; /* NULL: the answer is for nobody */
     enum message_kind kind;
     int32_t broker_id;
+    int64_t broker_epoch;
+    int32_t controller_epoch;
+    uint64_t sending_number;
     struct arena arena;
     union {
         struct leader_and_isr_request leader_and_isr;
@@ -52,6 +66,7 @@ struct sending *sending_new(struct controller *c)
 {
     struct sending *s = mem_zalloc(1, sizeof *s);
     s->c = c;
+    s->number = ++c->sendings;
     return s;
 }
 
@@ -64,6 +79,17 @@ static void add(struct sending *s, struct item item)
 void sending_add_partition(struct sending *s, struct topic *t, int32_t partition, bool is_new)
 {
     add(s, (struct item){.topic = t, .partition = partition, .is_new = is_new});
+}
+
+void sending_add_metadata(struct sending *s, struct topic *t, int32_t partition)
+{
+    add(s, (struct item){.topic = t, .partition = partition, .metadata_only = true});
+}
+
+void sending_add_stop(struct sending *s, struct topic *t, int32_t partition, int32_t broker_id, bool deletion)
+{
+    s->stops = mem_grow(s->stops, &s->stop_cap, s->stop_count + 1, sizeof *s->stops);
+    s->stops[s->stop_count++] = (struct stop){t, partition, broker_id, deletion};
 }
 
 void sending_add_everything(struct sending *s)
@@ -87,11 +113,12 @@ bool sending_add_deletion(struct sending *s, struct topic *t)
         if (!p->replicas) continue;
         add(s, (struct item){.topic = t, .partition = i, .deletion = true});
         for (int32_t r = 0; r < p->replica_count; r++)
-            if (!broker_find(s->c, p->replicas[r])) all_alive = false;
+            if (!broker_is_alive(s->c, p->replicas[r])) all_alive = false;
     }
+    t->deletion_sending = s->number;
     t->deletion_waits = 0;
     for (const struct broker *b = s->c->brokers; b; b = b->hh.next)
-        for (int32_t i = 0; i < t->partition_count; i++)
+        for (int32_t i = 0; i < t->partition_count && broker_is_alive(s->c, b->id); i++)
             if (ids_have(t->partitions[i].replicas, t->partitions[i].replica_count, b->id)) {
                 t->deletion_waits++;
                 break;
@@ -102,6 +129,7 @@ bool sending_add_deletion(struct sending *s, struct topic *t)
 void sending_drop(struct sending *s)
 {
     mem_free(s->items);
+    mem_free(s->stops);
     mem_free(s);
 }
 
@@ -134,16 +162,23 @@ static void message_end(struct message *m, enum err e, int16_t error_code)
     controller_pump(c);
 }
 
+/* The office and the process that was told are still the same. */
+static bool message_is_current(const struct message *m)
+{
+    const struct broker *b = broker_find(m->c, m->broker_id);
+    return m->c->state == CONTROLLER_ACTIVE && m->controller_epoch == m->c->epoch && b && b->epoch == m->broker_epoch;
+}
+
 static void leader_and_isr_answered(void *arg, enum err e, const struct leader_and_isr_response *r)
 {
     struct message *m = arg;
     for (int32_t i = 0; !e && i < r->topics_count; i++)
         for (int32_t k = 0; k < r->topics[i].partition_errors_count; k++)
             if (r->topics[i].partition_errors[k].error_code)
-                LOG_WARN("partition_refused", "broker=%d partition=%d code=%s", m->broker_id,
-                         r->topics[i].partition_errors[k].partition_index,
-                         kerr_name(r->topics[i].partition_errors[k].error_code));
-    if (!e && !r->error_code) log_dirs_answered(m->c, m->broker_id, r);
+                LOG_LIMITED(LOG_LEVEL_WARN, "partition_refused", "broker=%d partition=%d code=%s", m->broker_id,
+                            r->topics[i].partition_errors[k].partition_index,
+                            kerr_name(r->topics[i].partition_errors[k].error_code));
+    if (!e && !r->error_code && message_is_current(m)) log_dirs_answered(m->c, m->broker_id, r);
     message_end(m, e, e ? 0 : r->error_code);
 }
 
@@ -156,12 +191,12 @@ static void stop_replica_answered(void *arg, enum err e, const struct stop_repli
 {
     struct message *m = arg;
     const struct stop_replica_request *rq = &m->stop_replica;
-    for (int32_t i = 0; i < rq->topic_states_count; i++) {
+    for (int32_t i = 0; i < rq->topic_states_count && message_is_current(m); i++) {
         struct str topic = rq->topic_states[i].topic_name;
         bool ok = !e && r->error_code == KERR_NONE;
         for (int32_t k = 0; ok && k < r->partition_errors_count; k++)
             if (str_equal(r->partition_errors[k].topic_name, topic) && r->partition_errors[k].error_code) ok = false;
-        deletion_stopped(m->c, topic, ok);
+        deletion_stopped(m->c, topic, m->sending_number, ok);
     }
     message_end(m, e, e ? 0 : r->error_code);
 }
@@ -175,6 +210,9 @@ static struct message *message_new(struct sending *s, enum message_kind kind, co
     m->c = c;
     m->kind = kind;
     m->broker_id = b->id;
+    m->broker_epoch = b->epoch;
+    m->controller_epoch = c->epoch;
+    m->sending_number = s->number;
     arena_init(&m->arena, SIZE_MAX);
     c->messages_out++;
     if (b->id == c->opt.broker_id) {
@@ -196,7 +234,7 @@ static int32_t *lend(struct arena *a, const int32_t *ids, int32_t count)
 static bool broker_gets(const struct item *it, int32_t broker_id, bool deletion)
 {
     const struct controller_partition *p = &it->topic->partitions[it->partition];
-    if (it->deletion != deletion || (!deletion && p->state_version < 0)) return false;
+    if (it->metadata_only || it->deletion != deletion || (!deletion && p->state_version < 0)) return false;
     return ids_have(p->replicas, p->replica_count, broker_id);
 }
 
@@ -210,7 +248,15 @@ static size_t run_count(const struct sending *s, size_t from, int32_t broker_id,
     return n;
 }
 
-static void fill_leader_and_isr_partition(struct arena *a, const struct item *it,
+/* A replica that is being added is new until it is in sync, also to a broker that is told again. */
+static bool is_new_to(const struct item *it, int32_t broker_id)
+{
+    const struct controller_partition *p = &it->topic->partitions[it->partition];
+    return it->is_new ||
+           (ids_have(p->adding, p->adding_count, broker_id) && !ids_have(p->isr, p->isr_count, broker_id));
+}
+
+static void fill_leader_and_isr_partition(struct arena *a, const struct item *it, int32_t broker_id,
                                           struct leader_and_isr_request_leader_and_isr_partition_state *ps)
 {
     const struct controller_partition *p = &it->topic->partitions[it->partition];
@@ -229,7 +275,7 @@ static void fill_leader_and_isr_partition(struct arena *a, const struct item *it
     ps->adding_replicas_count = p->adding_count;
     ps->removing_replicas = lend(a, p->removing, p->removing_count);
     ps->removing_replicas_count = p->removing_count;
-    ps->is_new = it->is_new;
+    ps->is_new = is_new_to(it, broker_id);
     ps->leader_recovery_state = p->leader_recovery_state;
 }
 
@@ -240,12 +286,8 @@ static void fill_live_leaders(struct message *m, struct leader_and_isr_request *
     rq->live_leaders =
         arena_array(&m->arena, struct leader_and_isr_request_leader_and_isr_live_leader, HASH_COUNT(c->brokers));
     for (const struct broker *b = c->brokers; b; b = b->hh.next) {
-        const struct znode_endpoint *ep = NULL;
-        for (size_t i = 0; i < b->info.endpoint_count && !ep; i++)
-            if (str_is_null(c->opt.inter_broker_listener) ||
-                str_equal(b->info.endpoints[i].listener, c->opt.inter_broker_listener))
-                ep = &b->info.endpoints[i];
-        if (!ep) continue;
+        const struct znode_endpoint *ep = broker_endpoint(c, b);
+        if (!ep || !broker_is_alive(c, b->id)) continue;
         rq->live_leaders[rq->live_leaders_count++] = (struct leader_and_isr_request_leader_and_isr_live_leader){
             .broker_id = b->id, .host_name = arena_str(&m->arena, ep->host), .port = ep->port};
     }
@@ -275,7 +317,7 @@ static void send_leader_and_isr(struct sending *s, const struct broker *b)
             if (!broker_gets(&s->items[k], b->id, false)) continue;
             struct leader_and_isr_request_leader_and_isr_partition_state *ps =
                 &ts->partition_states[ts->partition_states_count++];
-            fill_leader_and_isr_partition(&m->arena, &s->items[k], ps);
+            fill_leader_and_isr_partition(&m->arena, &s->items[k], b->id, ps);
             ps->topic_name = ts->topic_name;
         }
     }
@@ -309,6 +351,7 @@ static void fill_live_brokers(struct message *m, struct update_metadata_request 
     struct arena *a = &m->arena;
     rq->live_brokers = arena_array(a, struct update_metadata_request_update_metadata_broker, HASH_COUNT(m->c->brokers));
     for (const struct broker *b = m->c->brokers; b; b = b->hh.next) {
+        if (!broker_is_alive(m->c, b->id)) continue;
         struct update_metadata_request_update_metadata_broker *lb = &rq->live_brokers[rq->live_brokers_count++];
         *lb = update_metadata_request_update_metadata_broker_default;
         lb->id = b->id;
@@ -358,11 +401,58 @@ static void send_update_metadata(struct sending *s, const struct broker *b)
     c->opt.channel.update_metadata(c->opt.channel.arg, b->id, rq, update_metadata_answered, m);
 }
 
+static void fill_deletions(struct sending *s, int32_t broker_id, struct message *m)
+{
+    struct stop_replica_request *rq = &m->stop_replica;
+    for (size_t i = 0, end; i < s->count; i = end) {
+        size_t n = run_count(s, i, broker_id, true, &end);
+        if (!n) continue;
+        struct stop_replica_request_stop_replica_topic_state *ts = &rq->topic_states[rq->topic_states_count++];
+        ts->topic_name = arena_str(&m->arena, s->items[i].topic->name);
+        ts->partition_states = arena_array(&m->arena, struct stop_replica_request_stop_replica_partition_state, n);
+        for (size_t k = i; k < end; k++)
+            if (broker_gets(&s->items[k], broker_id, true))
+                ts->partition_states[ts->partition_states_count++] =
+                    (struct stop_replica_request_stop_replica_partition_state){.partition_index = s->items[k].partition,
+                                                                               .leader_epoch = EPOCH_DURING_DELETE,
+                                                                               .delete_partition = true};
+    }
+}
+
+/* How many partitions of the topic at `from` the broker lets go; *end is behind the topic. */
+static size_t stop_count(const struct sending *s, size_t from, int32_t broker_id, size_t *end)
+{
+    size_t n = 0, i = from;
+    for (; i < s->stop_count && s->stops[i].topic == s->stops[from].topic; i++) n += s->stops[i].broker_id == broker_id;
+    *end = i;
+    return n;
+}
+
+static void fill_stops(struct sending *s, int32_t broker_id, struct message *m)
+{
+    struct stop_replica_request *rq = &m->stop_replica;
+    for (size_t i = 0, end; i < s->stop_count; i = end) {
+        size_t n = stop_count(s, i, broker_id, &end);
+        if (!n) continue;
+        struct stop_replica_request_stop_replica_topic_state *ts = &rq->topic_states[rq->topic_states_count++];
+        ts->topic_name = arena_str(&m->arena, s->stops[i].topic->name);
+        ts->partition_states = arena_array(&m->arena, struct stop_replica_request_stop_replica_partition_state, n);
+        for (size_t k = i; k < end; k++)
+            if (s->stops[k].broker_id == broker_id)
+                ts->partition_states[ts->partition_states_count++] =
+                    (struct stop_replica_request_stop_replica_partition_state){
+                        .partition_index = s->stops[k].partition,
+                        .leader_epoch = s->stops[k].topic->partitions[s->stops[k].partition].leader_epoch,
+                        .delete_partition = s->stops[k].deletion};
+    }
+}
+
 static void send_stop_replica(struct sending *s, const struct broker *b)
 {
     struct controller *c = s->c;
     size_t topics = 0, end;
     for (size_t i = 0; i < s->count; i = end) topics += run_count(s, i, b->id, true, &end) > 0;
+    for (size_t i = 0; i < s->stop_count; i = end) topics += stop_count(s, i, b->id, &end) > 0;
     if (!topics) return;
     struct message *m = message_new(s, MESSAGE_STOP_REPLICA, b);
     struct stop_replica_request *rq = &m->stop_replica;
@@ -371,20 +461,16 @@ static void send_stop_replica(struct sending *s, const struct broker *b)
     rq->controller_epoch = c->epoch;
     rq->broker_epoch = b->epoch;
     rq->topic_states = arena_array(&m->arena, struct stop_replica_request_stop_replica_topic_state, topics);
-    for (size_t i = 0; i < s->count; i = end) {
-        size_t n = run_count(s, i, b->id, true, &end);
-        if (!n) continue;
-        struct stop_replica_request_stop_replica_topic_state *ts = &rq->topic_states[rq->topic_states_count++];
-        ts->topic_name = arena_str(&m->arena, s->items[i].topic->name);
-        ts->partition_states = arena_array(&m->arena, struct stop_replica_request_stop_replica_partition_state, n);
-        for (size_t k = i; k < end; k++)
-            if (broker_gets(&s->items[k], b->id, true))
-                ts->partition_states[ts->partition_states_count++] =
-                    (struct stop_replica_request_stop_replica_partition_state){.partition_index = s->items[k].partition,
-                                                                               .leader_epoch = EPOCH_DURING_DELETE,
-                                                                               .delete_partition = true};
-    }
+    fill_deletions(s, b->id, m);
+    fill_stops(s, b->id, m);
     c->opt.channel.stop_replica(c->opt.channel.arg, b->id, rq, stop_replica_answered, m);
+}
+
+/* There is a way to it: our own broker, or one that the channel knows and reaches. */
+static bool can_be_told(const struct controller *c, const struct broker *b)
+{
+    if (!broker_is_alive(c, b->id)) return false;
+    return b->id == c->opt.broker_id || b->announced || !c->opt.channel.broker_came;
 }
 
 void sending_send(struct sending *s, void (*own_done)(void *arg), void *own_arg)
@@ -392,7 +478,7 @@ void sending_send(struct sending *s, void (*own_done)(void *arg), void *own_arg)
     s->own_done = own_done;
     s->own_arg = own_arg;
     for (const struct broker *b = s->c->brokers; b; b = b->hh.next) {
-        if (s->one_broker && b->id != s->only_broker) continue;
+        if (!can_be_told(s->c, b) || (s->one_broker && b->id != s->only_broker)) continue;
         send_leader_and_isr(s, b);
         send_update_metadata(s, b);
         send_stop_replica(s, b);

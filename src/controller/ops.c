@@ -96,7 +96,7 @@ void op_topic_failed(struct op_topic *t, enum err e, const char *text)
         t->err = e;
         t->text = arena_str(&t->op->arena, str_of(text));
     }
-    if (e == ERR_CLOSED) controller_depose(t->op->c); /* the session is over, and the office with it */
+    controller_depose_if(t->op->c, e);
 }
 
 void op_topic_finish_failed(struct op_topic *t)

@@ -138,6 +138,17 @@ struct broker *broker_find(const struct controller *c, int32_t id)
     return b;
 }
 
+bool broker_is_alive(const struct controller *c, int32_t id)
+{
+    const struct broker *b = broker_find(c, id);
+    return b && !b->unreachable && !b->restarted;
+}
+
+bool broker_is_assignable(const struct controller *c, int32_t id)
+{
+    return broker_is_alive(c, id) && !broker_find(c, id)->shutting_down;
+}
+
 struct broker *broker_put(struct controller *c, int32_t id)
 {
     struct broker *b = broker_find(c, id);
@@ -170,7 +181,7 @@ struct assign_broker *brokers_list(const struct controller *c, struct arena *a, 
     struct assign_broker *list = arena_array(a, struct assign_broker, HASH_COUNT(c->brokers));
     size_t n = 0;
     for (const struct broker *b = c->brokers; b; b = b->hh.next)
-        list[n++] = (struct assign_broker){b->id, b->info.rack};
+        if (broker_is_assignable(c, b->id)) list[n++] = (struct assign_broker){b->id, b->info.rack};
     if (n) qsort(list, n, sizeof *list, compare_brokers);
     *count = n;
     return list;
@@ -179,5 +190,8 @@ struct assign_broker *brokers_list(const struct controller *c, struct arena *a, 
 void state_clear(struct controller *c)
 {
     while (c->topics) topic_remove(c, c->topics);
-    while (c->brokers) broker_remove(c, c->brokers);
+    while (c->brokers) {
+        broker_renounce(c, c->brokers);
+        broker_remove(c, c->brokers);
+    }
 }

@@ -25,7 +25,7 @@ static void flight_done(void *arg, const struct coord_result *r)
     size_t failed = 0;
     while (failed < r->result_count && r->results[failed].err == OK) failed++;
     if (r->err && failed == 0 && (r->err == ERR_VERSION || r->err == ERR_NOT_FOUND)) controller_depose(c);
-    if (r->err == ERR_CLOSED) controller_depose(c);
+    controller_depose_if(c, r->err);
     if (f->done) f->done(f->arg, r->err, failed, r);
     event_call_done(c, f->ev, r->err);
 }

@@ -10,12 +10,19 @@
 void coord_init(struct coord *c, const struct coord_ops *ops, int64_t session, struct coord_listener listener)
 {
     *c = (struct coord){.ops = ops, .session = session, .listener = listener};
+    atomic_store(&c->told_session, session);
     atomic_store(&c->in_flight, 1); /* the session's own, dropped when its close is delivered */
 }
 
 int64_t coord_session_id(const struct coord *c)
 {
-    return c->session;
+    return atomic_load(&c->told_session);
+}
+
+void coord_renew(struct coord *c)
+{
+    ASSERT(c->ops->renew && !c->close_loop);
+    c->ops->renew(c);
 }
 
 /* --- what is in flight --- */
@@ -97,7 +104,7 @@ static void call_run(struct coord_delivery *d)
 size_t coord_op_bytes(const struct coord_op *op)
 {
     enum { STEP_OVERHEAD = 64 }; /* headers, lengths, access list and flags in ZooKeeper's encoding, rounded up */
-    return op->path.size + op->data.size + STEP_OVERHEAD;
+    return COORD_CHROOT_MAX + op->path.size + op->data.size + STEP_OVERHEAD;
 }
 
 static struct coord_call *call_new(struct coord *c, enum coord_op_kind kind, const struct coord_op *ops, size_t count,
@@ -205,22 +212,28 @@ void coord_close(struct coord *c, struct loop *loop, void (*closed)(void *arg), 
 struct news {
     struct coord_delivery delivery;
     enum coord_state state;
+    int64_t session;
     struct fault fault;
 };
 
 static void news_run(struct coord_delivery *d)
 {
     struct news *n = CONTAINER_OF(d, struct news, delivery);
+    atomic_store(&d->c->told_session, n->session);
     d->c->listener.changed(d->c->listener.arg, n->state, n->fault.code ? &n->fault : NULL);
     mem_free(n);
 }
 
 struct coord_delivery *coord_news_new(struct coord *c, enum coord_state state, const struct fault *f)
 {
-    if (!c->listener.changed) return NULL;
+    if (!c->listener.changed) {
+        atomic_store(&c->told_session, c->session);
+        return NULL;
+    }
     struct news *n = mem_zalloc(1, sizeof *n);
     n->delivery = (struct coord_delivery){.loop = c->listener.loop, .c = c, .run = news_run};
     n->state = state;
+    n->session = c->session;
     if (f) n->fault = *f;
     atomic_fetch_add(&c->in_flight, 1);
     return &n->delivery;
@@ -245,7 +258,7 @@ struct coord_delivery *coord_event_new(struct coord *c, struct loop *loop, struc
                                        enum coord_event event, struct str path)
 {
     struct event *ev = mem_alloc(sizeof *ev + path.size);
-    ev->delivery = (struct coord_delivery){.loop = loop, .c = c, .run = event_run};
+    ev->delivery = (struct coord_delivery){.loop = loop, .c = c, .is_event = true, .run = event_run};
     ev->watch = watch;
     ev->event = event;
     ev->path_size = path.size;
@@ -254,7 +267,38 @@ struct coord_delivery *coord_event_new(struct coord *c, struct loop *loop, struc
     return &ev->delivery;
 }
 
+void coord_event_drop(struct coord_delivery *d)
+{
+    struct event *ev = CONTAINER_OF(d, struct event, delivery);
+    struct coord *c = d->c;
+    mem_free(ev);
+    in_flight_drop(c);
+}
+
 /* --- paths --- */
+
+static bool part_is_ok(struct str part)
+{
+    if (part.size == 0 || str_is(part, ".") || str_is(part, "..")) return false;
+    for (size_t i = 0; i < part.size; i++) {
+        unsigned char ch = (unsigned char)part.data[i];
+        if (ch < 0x20 || ch == 0x7f) return false;
+    }
+    return true;
+}
+
+bool coord_path_is_ok(struct str path)
+{
+    if (path.size == 0 || path.size > COORD_PATH_MAX || path.data[0] != '/') return false;
+    if (path.size == 1) return true;
+    size_t from = 1;
+    for (size_t i = 1; i <= path.size; i++) {
+        if (i < path.size && path.data[i] != '/') continue;
+        if (!part_is_ok((struct str){path.data + from, i - from})) return false;
+        from = i + 1;
+    }
+    return true;
+}
 
 /* One coord_make_paths() under way: creates are pipelined, the last answer tells. */
 struct make_paths {

@@ -7,10 +7,11 @@
  * A `struct coord` has one session at a time.  While the store is out of reach, calls wait for it; the session goes on
  * when it is back in time, with its watches.  When it was not, the session has expired: its ephemeral nodes and watches
  * are gone, calls fail with ERR_EXPIRED until coord_renew(), and whoever used it begins anew.
- *  Every call is asynchronous: its arguments are copied, and `to.done` runs exactly
- * once on the loop `to.loop`, with results that are lent until it returns.  Calls of one thread are executed in order,
- * and their results arrive in order on each loop.  A watch fires on the loop of the call that set it, before the result
- * of any later call that could see the change.
+ *
+ * Every call is asynchronous: its arguments are copied, and `to.done` runs exactly once on the loop `to.loop`, with
+ * results that are lent until it returns.  Calls of one thread are executed in order, and their results arrive in order
+ * on each loop.  A watch fires on the loop of the call that set it, before the result of any later call that could see
+ * the change.
  *
  * Errors, as ZooKeeper has them:
  *   ERR_NOT_FOUND  no such node; for a create: no such parent
@@ -21,10 +22,11 @@
  *   ERR_TOO_BIG    more bytes than COORD_BYTES_MAX in one call; nodes past COORD_NODES_MAX
  *   ERR_TOO_MANY   COORD_CALLS_MAX calls are waiting already
  *   ERR_EXPIRED    the session is over: coord_renew() begins another
- *   ERR_UNSURE     the connection to the store broke while a write was out: it may or may not have been executed.  Reads
+ *   ERR_UNSURE     the connection to the store broke while a write was out: it may or may not have been executed. Reads
  *                  are asked again by the store and never end so
  *   ERR_CLOSED     coord_close() has been called
- *   ERR_IO, ERR_FULL, ERR_CORRUPT, ERR_DENIED  the store's file; result.text explains
+ *   ERR_IO, ERR_FULL, ERR_CORRUPT, ERR_DENIED, ERR_TIMEOUT  the store itself: its file, access, no ensemble to be
+ * found; result.text explains
  *
  * Thread: any, unless a function says otherwise. */
 #ifndef COORD_COORD_H
@@ -43,7 +45,8 @@ struct coord;
 enum {
     COORD_BYTES_MAX = 1024 * 1024 - 1, /* ZooKeeper's jute.maxbuffer default: data and paths of one call */
     COORD_CALLS_MAX = 200 * 1000,      /* calls waiting in one session */
-    COORD_PATH_MAX = 1024
+    COORD_PATH_MAX = 1024,
+    COORD_CHROOT_MAX = 128 /* bytes of the path in zookeeper.connect: it stands before each path that is sent */
 };
 
 /* A node's vitals.  `czxid` is the id of the change that made it (Kafka's broker epoch, for /brokers/ids/N); `cversion`
@@ -82,7 +85,7 @@ struct coord_op {
 struct coord_op_result {
     enum err err;           /* steps before the failed one: OK, though undone; after it: ERR_AGAIN, not tried */
     struct str path;        /* create: the node's path, with its number when sequential */
-    struct coord_stat stat; /* create, set: afterwards */
+    struct coord_stat stat; /* set: afterwards; of a create ZooKeeper's library tells only in a call of its own */
 };
 
 struct coord_result {
@@ -121,8 +124,8 @@ struct coord_watch {
 enum coord_state {
     COORD_CONNECTED,    /* once after open; again after a lost connection, and after coord_renew() */
     COORD_DISCONNECTED, /* the store is out of reach: calls wait */
-    COORD_EXPIRED,      /* ephemeral nodes and watches are gone; every further call is ERR_EXPIRED until coord_renew() */
-    COORD_FAILED        /* the store is unusable (corrupt file, not authorized): `f` explains; every further call fails */
+    COORD_EXPIRED, /* ephemeral nodes and watches are gone; every further call is ERR_EXPIRED until coord_renew() */
+    COORD_FAILED   /* the store is unusable (corrupt file, not authorized): `f` explains; every further call fails */
 };
 
 /* Told about the session on `loop`; `changed` NULL: nobody listens. */
@@ -132,10 +135,16 @@ struct coord_listener {
     void *arg;
 };
 
+/* Whether a call failed because the session is over: closed or expired.  What it held is gone. */
+static inline bool coord_session_over(enum err e)
+{
+    return e == ERR_CLOSED || e == ERR_EXPIRED;
+}
+
 /* Of the session that was told of last; owner of the listener's loop. */
 int64_t coord_session_id(const struct coord *c);
-/* After COORD_EXPIRED, once everything of the old session has been laid down: begins a new one; COORD_CONNECTED follows.
- * Calls made from now on wait for it.  The listener's loop. */
+/* After COORD_EXPIRED, once everything of the old session has been laid down: begins a new one; COORD_CONNECTED
+ * follows. Calls made from now on wait for it.  The listener's loop. */
 void coord_renew(struct coord *c);
 
 /* `flags`: COORD_EPHEMERAL | COORD_SEQUENTIAL.  A sequential node's name gets ten digits appended that grow with each
@@ -154,8 +163,9 @@ void coord_multi(struct coord *c, const struct coord_op *ops, size_t count, stru
 /* What a multi's step weighs against COORD_BYTES_MAX, for callers that split. */
 size_t coord_op_bytes(const struct coord_op *op);
 
-/* Ends the session: calls made before it are executed, ephemeral nodes removed, watches dropped.  `closed` runs on
- * `loop` after every result and event was delivered; `c` is gone by then.  The loops must be running until then. */
+/* Ends the session: calls made before it are executed, ephemeral nodes removed, watches dropped.  While an ensemble is
+ * out of reach nothing is waited for: what is not done ends with ERR_CLOSED.  `closed` runs on `loop` after every
+ * result and event was delivered; `c` is gone by then.  The loops must be running until then. */
 void coord_close(struct coord *c, struct loop *loop, void (*closed)(void *arg), void *arg);
 
 /* Makes each of the paths with its parents, without data, where they are missing.  `done` gets one result: OK or the

@@ -180,7 +180,7 @@ static void embedded_free(struct coord *c)
     mem_free(s);
 }
 
-static const struct coord_ops embedded_ops = {embedded_submit, embedded_free};
+static const struct coord_ops embedded_ops = {.submit = embedded_submit, .free = embedded_free};
 
 /* --- opening --- */
 

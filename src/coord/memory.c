@@ -48,9 +48,16 @@ struct session {
     struct coord c;
     struct coord_memory *m;
     struct list_node link;
-    bool over;
-    int changes_left; /* before it expires; -1: no end */
+    bool over;          /* the store has ended it; its user hears of it unless it is cut off */
+    bool cut;           /* out of reach: calls and events wait */
+    bool abandoned;     /* nobody is there to hear of anything */
+    bool delayed;       /* calls wait for coord_memory_run() */
+    struct list calls;  /* out: not executed, or (CALL_UNSURE) ended and behind such a one */
+    struct list events; /* what its watches saw while it was cut off */
+    int changes_left;   /* before it expires; -1: no end */
 };
+
+enum call_stage { CALL_OUT, CALL_UNSURE };
 
 /* --- the table --- */
 
@@ -227,19 +234,44 @@ static const struct node_table_ops table_ops = {memory_load,   memory_insert,   
                                                 memory_remove, memory_children, memory_owned,
                                                 memory_mark,   memory_undo,     memory_keep};
 
-/* --- sessions --- */
+/* --- sessions; with the lock held --- */
 
-/* Posts what is in `out`, or keeps it back.  Once something is held, all that follows on the same road waits behind it.
- * With the lock held. */
+static struct session *session_of(struct coord *c)
+{
+    return CONTAINER_OF(c, struct session, c);
+}
+
+static struct coord_call *call_at(struct list_node *n)
+{
+    return CONTAINER_OF(n, struct coord_call, delivery.link);
+}
+
+static bool call_writes(const struct coord_call *call)
+{
+    return call->kind != COORD_GET && call->kind != COORD_EXISTS && call->kind != COORD_CHILDREN;
+}
+
+/* Posts what is in `out`, or keeps it back.  Once something is held, all that follows on the same road waits behind
+ * it. */
 static void post(struct coord_memory *m, struct list *out)
 {
     for (struct list_node *n; (n = list_pop_front(out));) {
         struct coord_delivery *d = CONTAINER_OF(n, struct coord_delivery, link);
-        if (d->is_result ? m->hold_results : m->hold_events)
+        struct session *s = session_of(d->c);
+        if (s->abandoned) continue;
+        if (d->is_event && s->cut)
+            list_push_back(&s->events, &d->link);
+        else if (d->is_result ? m->hold_results : m->hold_events)
             list_push_back(&m->held, &d->link);
         else
             coord_deliver(d);
     }
+}
+
+static void tell(struct session *s, enum coord_state state, struct list *out)
+{
+    struct coord_delivery *news = coord_news_new(&s->c, state, NULL);
+    if (news) list_push_back(out, &news->link);
 }
 
 static void session_end(struct session *s, struct list *out)
@@ -250,52 +282,116 @@ static void session_end(struct session *s, struct list *out)
     ASSERT(e == OK);
 }
 
-static void session_expire(struct session *s, struct list *out)
+static void calls_fail(struct session *s, enum err e, struct list *out)
 {
-    session_end(s, out);
-    struct coord_delivery *news = coord_news_new(&s->c, COORD_EXPIRED, NULL);
-    if (news) list_push_back(out, &news->link);
+    for (struct list_node *n; (n = list_pop_front(&s->calls));) {
+        if (call_at(n)->stage == CALL_OUT) coord_call_fail(call_at(n), e, NULL);
+        list_push_back(out, n);
+    }
 }
 
-static bool changes_run_out(struct session *s, const struct coord_call *call)
+static void events_drop(struct session *s)
 {
-    bool writes = call->kind != COORD_GET && call->kind != COORD_EXISTS && call->kind != COORD_CHILDREN;
-    return !s->over && !call->is_close && writes && s->changes_left == 0;
+    for (struct list_node *n; (n = list_pop_front(&s->events));)
+        coord_event_drop(CONTAINER_OF(n, struct coord_delivery, link));
+}
+
+/* Its user learns that the session is over. */
+static void session_hear_end(struct session *s, struct list *out)
+{
+    events_drop(s);
+    calls_fail(s, ERR_EXPIRED, out);
+    tell(s, COORD_EXPIRED, out);
+}
+
+static void call_execute(struct session *s, struct coord_call *call, struct list *out)
+{
+    struct tree *tree = &s->m->tree;
+    int64_t zxid = tree->zxid;
+    bool runs_out = !s->over && s->changes_left == 0 && call_writes(call);
+    if (runs_out) session_end(s, out);
+    if (s->over) {
+        coord_call_fail(call, ERR_EXPIRED, NULL);
+        list_push_back(out, &call->delivery.link);
+    } else {
+        tree_apply(tree, call, out);
+        if (s->changes_left > 0 && tree->zxid != zxid) s->changes_left--;
+    }
+    if (runs_out) session_hear_end(s, out);
+}
+
+/* Executes the first `count` calls that are out, in order. */
+static void calls_run(struct session *s, size_t count, struct list *out)
+{
+    for (struct list_node *n; !s->cut && (n = list_first(&s->calls));) {
+        if (call_at(n)->stage == CALL_OUT && count == 0) break;
+        list_remove(n);
+        if (call_at(n)->stage == CALL_UNSURE) {
+            list_push_back(out, n);
+        } else {
+            count--;
+            call_execute(s, call_at(n), out);
+        }
+    }
+}
+
+static void session_close(struct session *s, struct coord_call *call, struct list *out)
+{
+    if (s->cut) { /* the store does not hear of it: the nodes stay until the session expires */
+        events_drop(s);
+        calls_fail(s, ERR_CLOSED, out);
+        tree_drop_watches(&s->m->tree, s->c.session);
+    } else {
+        calls_run(s, SIZE_MAX, out);
+        session_end(s, out);
+    }
+    list_push_back(out, &call->delivery.link);
 }
 
 static void memory_submit(struct coord *c, struct coord_call *call)
 {
-    struct session *s = CONTAINER_OF(c, struct session, c);
+    struct session *s = session_of(c);
     struct coord_memory *m = s->m;
     struct list out;
     list_init(&out);
     pthread_mutex_lock(&m->lock);
-    int64_t zxid = m->tree.zxid;
-    if (changes_run_out(s, call)) session_expire(s, &out);
     if (call->is_close) {
-        session_end(s, &out);
-        list_push_back(&out, &call->delivery.link);
-    } else if (s->over) {
-        coord_call_fail(call, ERR_CLOSED, NULL);
-        list_push_back(&out, &call->delivery.link);
+        session_close(s, call, &out);
     } else {
-        tree_apply(&m->tree, call, &out);
-        if (s->changes_left > 0 && m->tree.zxid != zxid) s->changes_left--;
+        call->stage = CALL_OUT;
+        list_push_back(&s->calls, &call->delivery.link);
+        if (!s->delayed || s->over) calls_run(s, SIZE_MAX, &out);
     }
     post(m, &out);
     pthread_mutex_unlock(&m->lock);
 }
 
+static void memory_renew(struct coord *c)
+{
+    struct session *s = session_of(c);
+    struct list out;
+    list_init(&out);
+    pthread_mutex_lock(&s->m->lock);
+    ASSERT(s->over);
+    s->over = false;
+    s->changes_left = -1;
+    s->c.session = s->m->next_session++;
+    if (!s->cut) tell(s, COORD_CONNECTED, &out); /* else with the connection */
+    post(s->m, &out);
+    pthread_mutex_unlock(&s->m->lock);
+}
+
 static void memory_session_free(struct coord *c)
 {
-    struct session *s = CONTAINER_OF(c, struct session, c);
+    struct session *s = session_of(c);
     pthread_mutex_lock(&s->m->lock);
     list_remove(&s->link);
     pthread_mutex_unlock(&s->m->lock);
     mem_free(s);
 }
 
-static const struct coord_ops session_ops = {memory_submit, memory_session_free};
+static const struct coord_ops session_ops = {
+    .submit = memory_submit, .renew = memory_renew, .free = memory_session_free};
 
 /* --- the store --- */
 
@@ -334,16 +430,49 @@ struct coord *coord_memory_connect(struct coord_memory *m, struct coord_listener
     struct session *s = mem_zalloc(1, sizeof *s);
     struct list out;
     list_init(&out);
+    list_init(&s->calls);
+    list_init(&s->events);
     s->m = m;
     s->changes_left = -1;
     pthread_mutex_lock(&m->lock);
     coord_init(&s->c, &session_ops, m->next_session++, listener);
     list_push_back(&m->sessions, &s->link);
-    struct coord_delivery *news = coord_news_new(&s->c, COORD_CONNECTED, NULL);
-    if (news) list_push_back(&out, &news->link);
+    tell(s, COORD_CONNECTED, &out);
     post(m, &out);
     pthread_mutex_unlock(&m->lock);
     return &s->c;
+}
+
+static struct session *session_find(struct coord_memory *m, int64_t session)
+{
+    LIST_EACH (&m->sessions, node) {
+        struct session *s = CONTAINER_OF(node, struct session, link);
+        if (s->c.session == session) return s;
+    }
+    return NULL;
+}
+
+/* The same; or by an id that the store has given up while its user has not heard of another. */
+static struct session *session_find_told(struct coord_memory *m, int64_t session)
+{
+    LIST_EACH (&m->sessions, node) {
+        struct session *s = CONTAINER_OF(node, struct session, link);
+        if (coord_session_id(&s->c) == session) return s;
+    }
+    return session_find(m, session);
+}
+
+/* What the simulator does to one session: `change` with the lock held. */
+static void session_change(struct coord_memory *m, int64_t session,
+                           void (*change)(struct session *s, size_t arg, struct list *out), size_t arg)
+{
+    struct list out;
+    list_init(&out);
+    pthread_mutex_lock(&m->lock);
+    struct session *s = session_find_told(m, session);
+    if (s) change(s, arg, &out);
+    post(m, &out);
+    pthread_mutex_unlock(&m->lock);
 }
 
 void coord_memory_expire(struct coord_memory *m, int64_t session)
@@ -351,23 +480,123 @@ void coord_memory_expire(struct coord_memory *m, int64_t session)
     struct list out;
     list_init(&out);
     pthread_mutex_lock(&m->lock);
-    LIST_EACH (&m->sessions, node) {
-        struct session *s = CONTAINER_OF(node, struct session, link);
-        if (s->c.session != session || s->over) continue;
-        session_expire(s, &out);
+    struct session *s = session_find(m, session);
+    if (!s || s->c.close_loop) { /* closed while it was cut off: nothing but its nodes is left */
+        enum err e = tree_end_session(&m->tree, session, &out);
+        ASSERT(e == OK);
+    } else if (!s->over) {
+        session_end(s, &out);
+        if (!s->cut) session_hear_end(s, &out);
     }
     post(m, &out);
     pthread_mutex_unlock(&m->lock);
 }
 
+static void expire_after(struct session *s, size_t changes, struct list *out)
+{
+    (void)out;
+    s->changes_left = (int)changes;
+}
+
 void coord_memory_expire_after(struct coord_memory *m, int64_t session, int changes)
 {
-    pthread_mutex_lock(&m->lock);
-    LIST_EACH (&m->sessions, node) {
-        struct session *s = CONTAINER_OF(node, struct session, link);
-        if (s->c.session == session) s->changes_left = changes;
+    session_change(m, session, expire_after, (size_t)changes);
+}
+
+static void abandon(struct session *s, size_t arg, struct list *out)
+{
+    (void)arg;
+    (void)out;
+    s->abandoned = true;
+}
+
+void coord_memory_abandon(struct coord_memory *m, int64_t session)
+{
+    session_change(m, session, abandon, 0);
+}
+
+/* The store executes the call; what it answers does not arrive. */
+static void call_execute_unheard(struct session *s, struct coord_call *call, struct list *out)
+{
+    struct list_node *before = call->delivery.link.prev;
+    struct list unheard;
+    list_init(&unheard);
+    list_remove(&call->delivery.link);
+    call_execute(s, call, &unheard);
+    list_remove(&call->delivery.link);
+    list_insert_after(before, &call->delivery.link);
+    for (struct list_node *n; (n = list_pop_front(&unheard));) list_push_back(out, n);
+}
+
+static void disconnect(struct session *s, size_t executed, struct list *out)
+{
+    if (s->cut || s->over) return;
+    s->cut = true;
+    LIST_EACH (&s->calls, node) {
+        struct coord_call *call = call_at(node);
+        bool heard = executed > 0;
+        if (executed > 0) executed--;
+        if (!call_writes(call)) continue;
+        if (heard) call_execute_unheard(s, call, out);
+        coord_call_fail(call, ERR_UNSURE, NULL);
+        call->stage = CALL_UNSURE;
     }
+    for (struct list_node *n; (n = list_first(&s->calls)) && call_at(n)->stage == CALL_UNSURE;) {
+        list_remove(n);
+        list_push_back(out, n);
+    }
+    tell(s, COORD_DISCONNECTED, out);
+}
+
+void coord_memory_disconnect(struct coord_memory *m, int64_t session, size_t executed)
+{
+    session_change(m, session, disconnect, executed);
+}
+
+static void reconnect(struct session *s, size_t arg, struct list *out)
+{
+    (void)arg;
+    if (!s->cut) return;
+    s->cut = false;
+    if (s->over) {
+        session_hear_end(s, out);
+        return;
+    }
+    tell(s, COORD_CONNECTED, out);
+    for (struct list_node *n; (n = list_pop_front(&s->events));) list_push_back(out, n);
+    calls_run(s, s->delayed ? 0 : SIZE_MAX, out);
+}
+
+void coord_memory_reconnect(struct coord_memory *m, int64_t session)
+{
+    session_change(m, session, reconnect, 0);
+}
+
+static void delay(struct session *s, size_t on, struct list *out)
+{
+    s->delayed = on != 0;
+    if (!s->delayed) calls_run(s, SIZE_MAX, out);
+}
+
+void coord_memory_delay(struct coord_memory *m, int64_t session, bool on)
+{
+    session_change(m, session, delay, on);
+}
+
+void coord_memory_run(struct coord_memory *m, int64_t session, size_t count)
+{
+    session_change(m, session, calls_run, count);
+}
+
+size_t coord_memory_out(struct coord_memory *m, int64_t session)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&m->lock);
+    struct session *s = session_find_told(m, session);
+    if (s)
+        LIST_EACH (&s->calls, node) count += call_at(node)->stage == CALL_OUT;
     pthread_mutex_unlock(&m->lock);
+    return count;
 }
 
 void coord_memory_hold(struct coord_memory *m, bool events, bool results)

@@ -27,29 +27,6 @@ void tree_split_path(struct str path, struct str *parent, struct str *name)
         *parent = slash <= 1 ? STR("/") : (struct str){path.data, slash - 1};
 }
 
-static bool part_is_ok(struct str part)
-{
-    if (part.size == 0 || str_is(part, ".") || str_is(part, "..")) return false;
-    for (size_t i = 0; i < part.size; i++) {
-        unsigned char ch = (unsigned char)part.data[i];
-        if (ch < 0x20 || ch == 0x7f) return false;
-    }
-    return true;
-}
-
-static bool path_is_ok(struct str path)
-{
-    if (path.size == 0 || path.size > COORD_PATH_MAX || path.data[0] != '/') return false;
-    if (path.size == 1) return true;
-    size_t from = 1;
-    for (size_t i = 1; i <= path.size; i++) {
-        if (i < path.size && path.data[i] != '/') continue;
-        if (!part_is_ok((struct str){path.data + from, i - from})) return false;
-        from = i + 1;
-    }
-    return true;
-}
-
 /* --- watches --- */
 
 enum watch_kind { WATCH_DATA, WATCH_CHILDREN }; /* an exists watch is a data watch, as in ZooKeeper's server */
@@ -205,18 +182,18 @@ static enum err do_create(struct change *ch, const struct coord_op *op, struct c
     struct node_table *table = ch->t->table;
     struct str parent_path, name, path = op->path;
     if (path.size == 0 || path.data[0] != '/') return ERR_INVALID;
-    if (!(op->flags & COORD_SEQUENTIAL) && !path_is_ok(path)) return ERR_INVALID;
+    if (!(op->flags & COORD_SEQUENTIAL) && !coord_path_is_ok(path)) return ERR_INVALID;
     if (path.size == 1 && !(op->flags & COORD_SEQUENTIAL)) return ERR_EXISTS;
     tree_split_path(path, &parent_path, &name);
     if (path.size == 1) parent_path = STR("/"); /* a sequential child of the root with no name of its own */
     struct node parent, node;
-    enum err e = path_is_ok(parent_path) ? table->ops->load(table, parent_path, &parent, NULL) : ERR_INVALID;
+    enum err e = coord_path_is_ok(parent_path) ? table->ops->load(table, parent_path, &parent, NULL) : ERR_INVALID;
     if (e) return e;
     if (op->flags & COORD_SEQUENTIAL) {
         char *numbered = coord_call_alloc(ch->call, path.size + 16);
         int n = snprintf(numbered, path.size + 16, "%.*s%010d", STR_ARG(path), (int)parent.creates);
         path = (struct str){numbered, (size_t)n};
-        if (!path_is_ok(path)) return ERR_INVALID;
+        if (!coord_path_is_ok(path)) return ERR_INVALID;
     }
     if (parent.owner) return ERR_INVALID;
     if (parent.creates == INT32_MAX) return ERR_TOO_BIG;
@@ -238,7 +215,7 @@ static enum err do_create(struct change *ch, const struct coord_op *op, struct c
 
 static enum err load_version(struct change *ch, const struct coord_op *op, struct node *out)
 {
-    if (!path_is_ok(op->path)) return ERR_INVALID;
+    if (!coord_path_is_ok(op->path)) return ERR_INVALID;
     enum err e = ch->t->table->ops->load(ch->t->table, op->path, out, NULL);
     if (!e && op->version != COORD_ANY_VERSION && op->version != out->version) e = ERR_VERSION;
     return e;
@@ -327,6 +304,8 @@ static void apply_multi(struct tree *t, struct coord_call *call, struct list *ou
     }
     size_t failed = 0;
     for (; failed < call->op_count && !e; failed++) e = do_step(&ch, &call->ops[failed], &results[failed]);
+    for (size_t i = 0; i < failed; i++)
+        if (call->ops[i].kind == COORD_CREATE) results[i].stat = (struct coord_stat){0}; /* coord.h promises none */
     if (e) {
         results[failed - 1].err = e;
         for (size_t i = failed; i < call->op_count; i++) results[i].err = ERR_AGAIN;
@@ -396,7 +375,7 @@ void tree_apply(struct tree *t, struct coord_call *call, struct list *out)
     case COORD_GET:
     case COORD_EXISTS:
     case COORD_CHILDREN:
-        if (!path_is_ok(call->ops[0].path))
+        if (!coord_path_is_ok(call->ops[0].path))
             call->result.err = ERR_INVALID;
         else if (call->kind == COORD_CHILDREN)
             apply_children(t, call);

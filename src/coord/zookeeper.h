@@ -1,9 +1,9 @@
 /* zookeeper.h: a ZooKeeper ensemble as coordination store, by ZooKeeper's own C library (libzookeeper-mt).
  *
- * The library has two threads of its own a session, one for the sockets, one for callbacks; nothing of ours runs on them
- * but the posting of results.  Calls are pipelined, at most `in_flight_max` at a time; what is more waits in order.
- * A lost connection is mended by the library with the same session: reads that were out are asked again, writes end as
- * ERR_UNSURE (coord.h).  Name look-ups are the library's, on its thread. */
+ * The library has two threads of its own a session, one for the sockets, one for callbacks; nothing of ours runs on
+ * them but the posting of results.  Calls are pipelined, at most `in_flight_max` at a time; what is more waits in
+ * order. A lost connection is mended by the library with the same session: reads that were out are asked again, writes
+ * end as ERR_UNSURE (coord.h).  Name look-ups are the library's, on its thread. */
 #ifndef COORD_ZOOKEEPER_H
 #define COORD_ZOOKEEPER_H
 
@@ -24,8 +24,8 @@ struct coord_zookeeper_options {
     bool tls_verify_host;
 };
 
-/* Returns at once; the connection is made in the background.  ERR_INVALID, ERR_UNSUPPORTED (the library has no TLS): `f`
- * explains.  Everything in `opt` is copied. */
+/* Returns at once; the connection is made in the background.  ERR_INVALID, ERR_UNSUPPORTED (the library has no TLS):
+ * `f` explains.  Everything in `opt` is copied. */
 MUST_USE enum err coord_zookeeper_open(struct coord **out, const struct coord_zookeeper_options *opt, struct fault *f);
 
 #endif

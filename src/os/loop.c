@@ -9,7 +9,9 @@
  * posting are decided by one word.  The eventfd is edge triggered and never read: each write is an edge, and 2^64 of
  * them do not come.
  *
- * There is no tick: a loop with nothing to do waits until its nearest timer, or for ever. */
+ * There is no tick: a loop with nothing to do waits until its nearest timer, or for ever.
+ *
+ * A loop that is only turned has no epoll and no eventfd: its turn is the same without the wait. */
 #include "os/loop.h"
 
 #include <errno.h>
@@ -28,7 +30,7 @@ enum { EVENTS_PER_TURN = 256, CACHE_LINE = 64 };
 struct loop {
     struct clock *clock;
     unsigned index;
-    int epoll_fd;
+    int epoll_fd; /* -1: it is only turned */
     int wake_fd;
     int64_t now_us;
     bool stopping;
@@ -53,7 +55,7 @@ static void stop_run(struct loop_msg *msg)
     CONTAINER_OF(msg, struct loop, stop_msg)->stopping = true;
 }
 
-enum err loop_new(struct loop **out, struct clock *clock, unsigned index, struct fault *f)
+struct loop *loop_new_turned(struct clock *clock, unsigned index)
 {
     struct loop *l = mem_zalloc(1, sizeof *l);
     l->clock = clock;
@@ -61,6 +63,13 @@ enum err loop_new(struct loop **out, struct clock *clock, unsigned index, struct
     l->now_us = clock_mono_us(clock);
     l->stop_msg.run = stop_run;
     list_init(&l->idle);
+    l->epoll_fd = l->wake_fd = -1;
+    return l;
+}
+
+enum err loop_new(struct loop **out, struct clock *clock, unsigned index, struct fault *f)
+{
+    struct loop *l = loop_new_turned(clock, index);
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.ptr = NULL};
@@ -211,6 +220,7 @@ static void run_idle(struct loop *l)
 enum err loop_io_add(struct loop *l, struct loop_io *io)
 {
     ASSERT_OWNER(l);
+    ASSERT(l->epoll_fd >= 0);
     struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = io};
     return epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, io->fd, &ev) < 0 ? err_of_errno(errno) : OK;
 }
@@ -248,6 +258,7 @@ static int wait_ms(const struct loop *l, int64_t wait_us)
 
 static void loop_wait(struct loop *l, int64_t wait_us)
 {
+    if (l->epoll_fd < 0) return;
     int ms = list_is_empty(&l->idle) ? wait_ms(l, wait_us) : 0;
     if (ms != 0 && !mailbox_sleep(l)) ms = 0;
     int n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, ms);
@@ -267,6 +278,13 @@ static void take_turn(struct loop *l, int64_t wait_us)
     run_messages(mail);
     timer_heap_fire(&l->timers, l->now_us);
     run_idle(l);
+}
+
+int64_t loop_due_us(const struct loop *l)
+{
+    ASSERT_OWNER(l);
+    if (!list_is_empty(&l->idle) || atomic_load_explicit(&l->mailbox, memory_order_relaxed)) return l->now_us;
+    return timer_heap_due_us(&l->timers);
 }
 
 void loop_turn(struct loop *l, int64_t wait_us)

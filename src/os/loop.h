@@ -40,6 +40,12 @@ struct loop_io {
 
 /* Not running yet.  `index` tells loops of one process apart (0..n-1). */
 MUST_USE enum err loop_new(struct loop **out, struct clock *clock, unsigned index, struct fault *f);
+/* One that is only ever turned, by one thread, under a clock that stands still meanwhile: it never waits, takes nothing
+ * of the system, and has no loop_io. */
+struct loop *loop_new_turned(struct clock *clock, unsigned index);
+/* When a turn has something to do: a moment that has passed already when there are messages, INT64_MAX when nothing is
+ * left to do until somebody posts.  Owner. */
+int64_t loop_due_us(const struct loop *l);
 /* Its thread must have ended, and nobody may post any more; messages still queued are dropped, timers are unset. */
 void loop_free(struct loop *l);
 /* Runs until loop_stop(); call on the loop's own thread, which becomes its owner. */

@@ -43,6 +43,7 @@ struct net_ops {
     enum err (*attach)(struct sock *s, struct loop *l, sock_ready_fn ready, void *arg);
     void (*set_buffers)(struct sock *s, int send_bytes, int receive_bytes);
     enum err (*local_addr)(struct sock *s, struct net_addr *out);
+    bool (*is_local)(struct net *n, const struct net_addr *a);
     void (*close)(struct sock *s);
 };
 
@@ -126,7 +127,14 @@ uint16_t net_addr_port(const struct net_addr *a);
  * many, at least 1.  ERR_NOT_FOUND, ERR_TIMEOUT (the name service did not answer). */
 MUST_USE enum err net_resolve(const char *host, uint16_t port, struct net_addr *out, size_t max, size_t *count,
                               struct fault *f);
+/* An address written out (IPv4, IPv6 with or without brackets), without the name service.  False: `host` is a name. */
+bool net_addr_parse(const char *host, uint16_t port, struct net_addr *out);
 /* True when the address belongs to an interface of this machine (loopback included). */
+static inline bool net_is_local(struct net *n, const struct net_addr *a)
+{
+    return n->ops->is_local(n, a);
+}
+/* The same of the machine that this process runs on. */
 bool net_addr_is_local(const struct net_addr *a);
 /* This machine's canonical host name, as Kafka takes it for an empty advertised host.  May wait for the name service.
  * To be freed with mem_free(). */

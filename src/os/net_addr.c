@@ -165,6 +165,33 @@ static void add_family(const struct addrinfo *list, int family, uint16_t port, s
     }
 }
 
+/* Without the brackets of an IPv6 address.  False: too long. */
+static bool copy_host(const char *host, char name[HOST_NAME_SIZE])
+{
+    size_t size = strlen(host);
+    if (size > 2 && host[0] == '[' && host[size - 1] == ']') {
+        host++;
+        size -= 2;
+    }
+    if (size >= HOST_NAME_SIZE) return false;
+    memcpy(name, host, size);
+    name[size] = '\0';
+    return true;
+}
+
+bool net_addr_parse(const char *host, uint16_t port, struct net_addr *out)
+{
+    char name[HOST_NAME_SIZE];
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+    struct addrinfo *list = NULL;
+    if (!copy_host(host, name) || getaddrinfo(name, NULL, &hints, &list) != 0) return false;
+    size_t count = 0;
+    add_family(list, AF_INET, port, out, 1, &count);
+    add_family(list, AF_INET6, port, out, 1, &count);
+    freeaddrinfo(list);
+    return count == 1;
+}
+
 enum err net_resolve(const char *host, uint16_t port, struct net_addr *out, size_t max, size_t *count, struct fault *f)
 {
     ASSERT(max > 0);
@@ -173,16 +200,15 @@ enum err net_resolve(const char *host, uint16_t port, struct net_addr *out, size
         *count = 1;
         return OK;
     }
-    size_t size = strlen(host);
-    if (size > 2 && host[0] == '[' && host[size - 1] == ']') {
-        host++;
-        size -= 2;
-    }
     char name[HOST_NAME_SIZE];
-    if (size >= sizeof name) return fault_set(f, ERR_INVALID, "The host name %.60s... is too long.", host);
-    memcpy(name, host, size);
-    name[size] = '\0';
+    if (!copy_host(host, name)) return fault_set(f, ERR_INVALID, "The host name %.60s... is too long.", host);
 
+    struct in_addr ip;
+    if (inet_pton(AF_INET, name, &ip) == 1) { /* nobody needs to be asked */
+        out[0] = addr_of_ipv4(ip, port);
+        *count = 1;
+        return OK;
+    }
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
     int code = getaddrinfo(name, NULL, &hints, &list);

@@ -213,6 +213,12 @@ static enum err system_local_addr(struct sock *s, struct net_addr *out)
     return OK;
 }
 
+static bool system_is_local(struct net *n, const struct net_addr *a)
+{
+    (void)n;
+    return net_addr_is_local(a);
+}
+
 static void system_close(struct sock *s)
 {
     struct system_sock *ss = system_of(s);
@@ -233,6 +239,7 @@ struct net *net_system(void)
         .attach = system_attach,
         .set_buffers = system_set_buffers,
         .local_addr = system_local_addr,
+        .is_local = system_is_local,
         .close = system_close,
     };
     static struct net system = {.ops = &ops};

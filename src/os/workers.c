@@ -11,6 +11,8 @@
 struct workers {
     unsigned count;
     pthread_t *threads;
+    void (*take)(void *arg, struct job *job); /* who has the jobs run instead of threads; NULL: nobody */
+    void *take_arg;
     pthread_mutex_t lock; /* guards what follows; nothing else is taken while it is held */
     pthread_cond_t more;
     struct job *first, **end;
@@ -24,7 +26,7 @@ static void job_return(struct loop_msg *msg)
     job->done(job);
 }
 
-static void job_run(struct job *job)
+void job_run(struct job *job)
 {
     /* A job without `done` may free itself in `work`. */
     struct loop *loop = job->loop;
@@ -58,13 +60,21 @@ static void worker_main(void *arg)
     for (struct job *job; (job = workers_take(w)) != NULL;) job_run(job);
 }
 
-enum err workers_new(struct workers **out, const char *name, unsigned count, struct fault *f)
+struct workers *workers_new_given(void (*take)(void *arg, struct job *job), void *arg)
 {
     struct workers *w = mem_zalloc(1, sizeof *w);
-    w->threads = mem_zalloc(count, sizeof *w->threads);
+    w->take = take;
+    w->take_arg = arg;
     w->end = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->more, NULL);
+    return w;
+}
+
+enum err workers_new(struct workers **out, const char *name, unsigned count, struct fault *f)
+{
+    struct workers *w = workers_new_given(NULL, NULL);
+    w->threads = mem_zalloc(count, sizeof *w->threads);
     for (unsigned i = 0; i < count; i++) {
         char *thread_name = mem_printf("%s-%u", name, i);
         enum err e = thread_start(&w->threads[i], thread_name, worker_main, w, f);
@@ -96,6 +106,10 @@ void workers_free(struct workers *w)
 
 void workers_submit(struct workers *w, struct job *job)
 {
+    if (w->take) {
+        w->take(w->take_arg, job);
+        return;
+    }
     if (w->count == 0) {
         job_run(job);
         return;

@@ -18,6 +18,10 @@ struct job {
 
 /* `count` threads, named `name`-N; 0: jobs run at once inside workers_submit() (simulator, tests). */
 MUST_USE enum err workers_new(struct workers **out, const char *name, unsigned count, struct fault *f);
+/* No threads: each job is given to `take`, which has job_run() run it some time, on the thread of the job's loop.  For
+ * an embedder that decides when things happen. */
+struct workers *workers_new_given(void (*take)(void *arg, struct job *job), void *arg);
+void job_run(struct job *job);
 /* Finishes what was submitted, then ends the threads. */
 void workers_free(struct workers *w);
 /* Any thread.  Jobs start in the order they are submitted. */

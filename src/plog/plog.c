@@ -86,6 +86,14 @@ int64_t plog_size(struct plog *pl)
     return size;
 }
 
+int64_t plog_segment_bytes(struct plog *pl)
+{
+    pthread_mutex_lock(&pl->lock);
+    int64_t bytes = pl->config.segment_bytes;
+    pthread_mutex_unlock(&pl->lock);
+    return bytes;
+}
+
 int64_t plog_first_unstable(struct plog *pl)
 {
     pthread_mutex_lock(&pl->lock);
@@ -185,13 +193,15 @@ int64_t segment_end(const struct plog *pl, size_t at)
 /* ---- A group: taken under the lock */
 
 /* One or more batches with offsets of their own: they must ascend and start at or after `next`. */
-static enum kerr assign_replica(struct append *a, int64_t next)
+static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t next)
 {
     a->base_offset = -1;
+    bool too_large = (int64_t)a->size > pl->config.segment_bytes;
     for (size_t at = 0; at < a->size;) {
         struct batch_info b;
         if (a->size - at < BATCH_HEADER_SIZE || batch_parse_header(&b, a->data + at, (int64_t)(a->size - at)) != OK)
             return KERR_CORRUPT_MESSAGE;
+        if (too_large && (size_t)b.size < a->size) return KERR_RECORD_LIST_TOO_LARGE;
         if (b.base_offset < next || b.last_offset_delta < 0 || b.base_offset > INT64_MAX - b.last_offset_delta - 1)
             return KERR_OFFSET_OUT_OF_RANGE;
         if (a->base_offset < 0) {
@@ -212,8 +222,8 @@ static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t
 {
     if (pl->retired) return KERR_NOT_LEADER_OR_FOLLOWER;
     if (pl->failed || pl->uncut) return KERR_KAFKA_STORAGE_ERROR;
+    if (a->origin == APPEND_REPLICA) return assign_replica(pl, a, next);
     if ((int64_t)a->size > pl->config.segment_bytes) return KERR_RECORD_LIST_TOO_LARGE;
-    if (a->origin == APPEND_REPLICA) return assign_replica(a, next);
     ASSERT(a->size == (size_t)a->info.size);
     a->info.base_offset = next;
     a->info.leader_epoch = a->leader_epoch;

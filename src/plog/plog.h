@@ -149,6 +149,8 @@ int64_t plog_first_unstable(struct plog *pl);
 void plog_replicated(struct plog *pl, int64_t high_watermark);
 /* Bytes of all segments. */
 int64_t plog_size(struct plog *pl);
+/* segment.bytes: what an APPEND_REPLICA of more than one batch is to fit into. */
+int64_t plog_segment_bytes(struct plog *pl);
 /* Largest timestamp and its offset over the log; -1, -1 when empty.  May scan one segment's tail.  Worker. */
 MUST_USE enum err plog_max_timestamp(struct plog *pl, int64_t *timestamp, int64_t *offset);
 
@@ -157,7 +159,10 @@ MUST_USE enum err plog_max_timestamp(struct plog *pl, int64_t *timestamp, int64_
 enum append_origin {
     APPEND_CLIENT,      /* one batch; producer sequences are checked */
     APPEND_COORDINATOR, /* written by this broker itself (offsets, transaction markers) */
-    APPEND_REPLICA      /* batches that carry their offsets and epochs already; several in a row */
+    /* Batches that carry their offsets and epochs already; several in a row, if they fit into a segment: a single one
+     * may be larger than segment.bytes, which may have been larger for the leader.  OFFSET_OUT_OF_RANGE: one starts
+     * below the log's end, or below the one before it. */
+    APPEND_REPLICA
 };
 
 /* One append, embedded in what asked for it; zeroed, then filled in by the caller. */
@@ -273,6 +278,10 @@ MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
  * After an error that passes the end may be down already, with files still to be cut: then appends are refused until
  * this, or any other upkeep, has been called again and has gone well. */
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
+/* Drops everything: the log is empty and goes on at `offset`, above or below where it was (a follower whose leader has
+ * nothing left of what it lacks).  A crash in the midst of it leaves a beginning of the old log, or the new one.  Start,
+ * recovery point and plog_cleaned() change: as above. */
+MUST_USE enum err plog_start_anew(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.
  * *next_ms: wall clock when there may be something to do again; INT64_MAX for "not by time alone". */

@@ -1,4 +1,5 @@
-/* truncate.c: cutting a log's end, as a follower does whose leader knows better.  Workers, with the writer role.
+/* truncate.c: cutting a log's end, as a follower does whose leader knows better, and beginning it anew where the leader
+ * has nothing left of what it lacks.  Workers, with the writer role.
  *
  * The end goes down first, so that no reader looks for what is being cut; files follow from the newest segment back,
  * each of them durably before the next, so that a crash in between leaves a log without a hole, which recovery takes as
@@ -212,6 +213,17 @@ static enum err cut_all(struct plog *pl, int64_t offset)
     return plog_cut_go_on(pl);
 }
 
+/* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame.  Gives
+ * the role up. */
+static enum err cut_over(struct plog *pl, enum err e, bool half_done)
+{
+    enum err why = half_done && plog_error_passes(e) ? ERR_CORRUPT : e;
+    bool failed = e && !plog_error_passes(why) && plog_set_failed(pl, why);
+    exclusive_end(pl);
+    if (failed) plog_tell_failed(pl, why);
+    return e;
+}
+
 enum err plog_truncate(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0);
@@ -228,8 +240,80 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         pthread_mutex_unlock(&pl->lock);
         if (changed) e = plog_begin_epochs(pl);
     }
-    bool failed = e && !plog_error_passes(e) && plog_set_failed(pl, e);
-    exclusive_end(pl);
-    if (failed) plog_tell_failed(pl, e);
+    return cut_over(pl, e, false);
+}
+
+/* ---- Beginning anew */
+
+/* Readers find an empty log at `offset` from now on; *old, for the caller, is what it had. */
+static void show_anew(struct plog *pl, int64_t offset, struct segment ***old, size_t *old_count)
+{
+    struct segment *fresh = segment_new(offset);
+    struct producers *none = producers_new();
+    fresh->created_ms = fresh->modified_ms = clock_wall_ms(pl->clock);
+    fresh->unsynced = fresh->max_time_known = true;
+    fresh->max_time = MAX_TIME_NONE;
+    pthread_mutex_lock(&pl->lock);
+    fresh->jitter_ms = plog_next_jitter(pl);
+    *old = pl->segments;
+    *old_count = pl->segment_count;
+    pl->segments = NULL;
+    pl->segment_count = pl->segment_cap = 0;
+    plog_add_segment(pl, fresh);
+    pl->size = 0;
+    lower_end(pl, offset, &none);
+    atomic_store_explicit(&pl->start, offset, memory_order_release);
+    atomic_store_explicit(&pl->recovery_point, offset, memory_order_release); /* there is nothing to lose */
+    epochs_clear(&pl->epochs);
+    pl->files_made++;
+    pthread_mutex_unlock(&pl->lock);
+    producers_free(none);
+}
+
+/* From the newest back, each durably before the next: what a crash leaves is the log's beginning. */
+static enum err remove_old(struct plog *pl, struct segment **old, size_t count)
+{
+    enum err e = OK;
+    while (count > 0) {
+        struct segment *seg = old[--count];
+        if (!e) e = segment_remove_files(pl->fs, pl->dir, seg->base_offset, "");
+        if (!e) e = fs_sync_dir(pl->fs, pl->dir);
+        segment_unref(seg);
+    }
+    mem_free(old);
     return e;
+}
+
+/* What was known of producers goes with their batches; so do the snapshots. */
+static enum err forget_producers(struct plog *pl)
+{
+    struct producers *none = producers_new();
+    enum err e = plog_load_producers(pl, none, -1);
+    pthread_mutex_lock(&pl->lock);
+    struct producers *old = pl->producers;
+    pl->producers = none;
+    pthread_mutex_unlock(&pl->lock);
+    producers_free(old);
+    return e;
+}
+
+enum err plog_start_anew(struct plog *pl, int64_t offset)
+{
+    ASSERT(offset >= 0 && offset <= SEGMENT_BASE_MAX);
+    enum err e = exclusive_begin_settled(pl);
+    if (e) return e;
+    LOG_INFO("started_anew", "dir=%s from=%" PRId64 " to=%" PRId64 " at=%" PRId64, pl->dir, plog_start(pl),
+             plog_end(pl), offset);
+    struct segment **old;
+    size_t old_count;
+    show_anew(pl, offset, &old, &old_count);
+    e = remove_old(pl, old, old_count);
+    if (!e) e = forget_producers(pl);
+    if (!e) e = segment_create(pl->segments[0], pl->fs, pl->dir);
+    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
+    if (!e) e = plog_begin_epochs(pl);
+    pthread_mutex_lock(&pl->lock);
+    pl->uncut = e;
+    pthread_mutex_unlock(&pl->lock);
+    return cut_over(pl, e, e != OK);
 }

@@ -68,11 +68,13 @@ void fetchers_configure(struct fetchers *f, const struct fetchers_config *config
 void fetchers_throttle(struct fetchers *f, int64_t bytes_per_second,
                        bool (*counts)(void *arg, const struct partition *p), void *arg);
 
-/* For metrics and tests: partitions followed, those that are delayed after a failure, and the largest distance to a
- * leader's end, in records.  Home loop; approximate. */
+/* For metrics and tests: partitions followed, those that are delayed after a failure or wait for the controller, the
+ * largest distance to a leader's high watermark, in records, and how many records below a high watermark had to be cut
+ * so far: after an unclean election, else there is a bug.  Home loop; approximate. */
 struct fetchers_view {
     size_t fetchers, partitions, failed;
     int64_t max_lag;
+    int64_t cut_records;
 };
 struct fetchers_view fetchers_look(const struct fetchers *f);
 

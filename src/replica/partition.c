@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "replica/flusher.h"
+#include "replica/partition_internal.h"
 
 #define LOG_MODULE "replica"
 #include "base/log.h"
@@ -24,6 +25,13 @@ struct partition *partition_new(const char *topic, int32_t index, struct log_dir
     p->dir = dir;
     p->services = services;
     atomic_init(&p->leader_epoch, -1);
+    atomic_init(&p->cut, INT64_MAX);
+    atomic_init(&p->leader, -1);
+    atomic_init(&p->min_insync_replicas, 1);
+    atomic_init(&p->watched_ms, INT64_MAX);
+    in_sync_init(&p->in_sync);
+    p->partition_epoch = -1;
+    p->refused_until_ms = FOLLOWER_NEVER_MS;
     pthread_mutex_init(&p->lock, NULL);
     list_init(&p->waiters);
     return p;
@@ -41,6 +49,7 @@ static void partition_free(struct job *job)
     struct partition *p = CONTAINER_OF(job, struct partition, closing);
     if (p->pl) plog_abandon(p->pl);
     partition_unref(atomic_load(&p->successor));
+    in_sync_fini(&p->in_sync);
     pthread_mutex_destroy(&p->lock);
     mem_free(p->topic);
     mem_free(p);
@@ -79,25 +88,49 @@ static void wake(struct partition *p, bool by_progress)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void wake_all(struct partition *p)
+void partition_wake_all(struct partition *p)
 {
     wake(p, false);
 }
 
-/* The log's end or what of it is on the disk moved.  While this replica is alone in the in-sync set, everything it
- * holds is replicated. */
-static void advance(struct partition *p)
+void partition_raise_high_watermark(struct partition *p, int64_t high_watermark)
 {
-    if (atomic_load_explicit(&p->isr_count, memory_order_relaxed) == 1) {
-        int64_t end = plog_safe_end(p->pl);
-        plog_replicated(p->pl, end);
-        int64_t was = atomic_load_explicit(&p->high_watermark, memory_order_relaxed);
-        while (was < end && !atomic_compare_exchange_weak(&p->high_watermark, &was, end)) {
-        }
+    int64_t was = atomic_load_explicit(&p->high_watermark, memory_order_relaxed);
+    while (was < high_watermark && !atomic_compare_exchange_weak(&p->high_watermark, &was, high_watermark)) {
     }
+}
+
+void partition_progressed(struct partition *p)
+{
+    plog_replicated(p->pl, partition_high_watermark(p));
     if (atomic_load_explicit(&p->changed, memory_order_relaxed) != UINT8_MAX) atomic_store(&p->changed, UINT8_MAX);
     atomic_thread_fence(memory_order_seq_cst); /* the recovery point moved without being that */
     wake(p, true);
+}
+
+/* Another thread has taken the role away while this one raised the high watermark, and the log's end may have been cut
+ * before that was done. */
+static void undo_late_raise(struct partition *p)
+{
+    pthread_mutex_lock(&p->lock);
+    int64_t end = plog_end(p->pl);
+    if (!atomic_load(&p->leads) && partition_high_watermark(p) > end) atomic_store(&p->high_watermark, end);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* The log's end or what of it is on the disk moved.  While no follower has a say, everything this replica holds is
+ * replicated; the end is read before that is asked (leader.c). */
+static void advance(struct partition *p)
+{
+    if (!atomic_load_explicit(&p->opened, memory_order_acquire)) return; /* the log flushes while it is opened */
+    int64_t end = plog_safe_end(p->pl);
+    if (atomic_load(&p->alone)) {
+        partition_raise_high_watermark(p, end);
+        if (!atomic_load(&p->leads)) undo_late_raise(p);
+    } else if (atomic_load_explicit(&p->leads, memory_order_relaxed)) {
+        partition_advance_led(p);
+    }
+    partition_progressed(p);
 }
 
 static void on_advanced(void *arg, int64_t end)
@@ -114,7 +147,7 @@ static void on_flushed(void *arg, enum err e)
         return;
     }
     atomic_fetch_add(&p->flushes_failed, 1);
-    wake_all(p);
+    partition_wake_all(p);
 }
 
 /* Nothing is written any more, also when the directory as a whole goes on: a sync may have failed for want of space. */
@@ -148,12 +181,12 @@ struct plog_events partition_events(struct partition *p)
     };
 }
 
-void partition_give_log(struct partition *p, struct plog *pl)
+void partition_give_log(struct partition *p, struct plog *pl, int64_t high_watermark)
 {
     ASSERT(!p->pl);
     p->pl = pl;
     p->topic_id = plog_topic_id(pl);
-    atomic_store(&p->high_watermark, plog_end(pl));
+    atomic_store(&p->high_watermark, MAX(plog_start(pl), MIN(high_watermark, plog_end(pl))));
     atomic_store(&p->opened, true);
     atomic_store(&p->online, true);
 }
@@ -164,19 +197,10 @@ void partition_reconfigure(struct partition *p, const struct plog_config *config
     advance(p); /* what counts as safe may be more now, and segments may be due */
 }
 
-void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count)
-{
-    atomic_store(&p->isr_count, isr_count);
-    atomic_store(&p->leader_epoch, leader_epoch);
-    atomic_store(&p->leads, leads);
-    if (leads && isr_count == 1 && atomic_load(&p->online)) advance(p);
-    wake_all(p);
-}
-
 void partition_set_offline(struct partition *p)
 {
     atomic_store(&p->online, false);
-    wake_all(p);
+    partition_wake_all(p);
 }
 
 void partition_set_deleted(struct partition *p)
@@ -188,7 +212,7 @@ void partition_set_deleted(struct partition *p)
 void partition_set_successor(struct partition *p, struct partition *q)
 {
     atomic_store(&p->successor, partition_ref(q));
-    wake_all(p);
+    partition_wake_all(p);
 }
 
 int64_t partition_last_stable(struct partition *p)
@@ -198,13 +222,19 @@ int64_t partition_last_stable(struct partition *p)
     return MIN(unstable, high_watermark);
 }
 
-enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch)
+enum kerr partition_check_replica(const struct partition *p, int32_t client_epoch)
 {
     if (!atomic_load(&p->online))
         return atomic_load(&p->deleted) ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_KAFKA_STORAGE_ERROR;
     int32_t epoch = atomic_load(&p->leader_epoch);
     if (client_epoch >= 0 && client_epoch < epoch) return KERR_FENCED_LEADER_EPOCH;
-    if (client_epoch > epoch) return KERR_UNKNOWN_LEADER_EPOCH;
+    return client_epoch > epoch ? KERR_UNKNOWN_LEADER_EPOCH : KERR_NONE;
+}
+
+enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch)
+{
+    enum kerr kerr = partition_check_replica(p, client_epoch);
+    if (kerr) return kerr;
     return atomic_load(&p->leads) ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
 }
 

@@ -14,8 +14,10 @@
 #include "base/list.h"
 #include "os/workers.h"
 #include "plog/plog.h"
+#include "replica/in_sync.h"
 
 struct flusher;
+struct leaders;
 struct log_dir;
 struct move;
 struct opening;
@@ -24,6 +26,7 @@ struct opening;
 struct partition_services {
     struct workers *workers; /* close the logs of those that nobody uses any more; NULL: who uses it last does */
     struct flusher *flusher; /* puts logs on the disk; NULL: nobody does unless told */
+    struct leaders *leaders; /* watches followers, asks the controller; NULL: nobody does */
     _Atomic bool workers_gone;
 };
 
@@ -57,17 +60,32 @@ struct partition {
     _Atomic bool deleted;                  /* the latter */
     _Atomic(struct partition *) successor; /* a reference: it has moved to another directory, and lives there */
     _Atomic bool leads;
+    _Atomic int32_t leader;       /* its broker; -1: there is none */
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
-    _Atomic int32_t isr_count;    /* in-sync replicas, this one included */
+    _Atomic int64_t epoch_start;  /* the log's end when this leadership began */
     _Atomic int64_t high_watermark;
+    _Atomic bool cut_unfiled; /* follower.c: checkpoints say more than the log has: nothing may be appended */
+    _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
+    _Atomic bool alone; /* leads, and no follower has a say: see leader.c */
+    _Atomic int32_t min_insync_replicas;
+    /* The in-sync set as the controller last told it: how many, and whether that is enough; and whether with those it
+     * would be who are about to enter. */
+    _Atomic int32_t in_sync_count;
+    _Atomic bool in_sync_enough, in_sync_enough_max;
     _Atomic uint32_t flushes_failed; /* by errors that pass: who waits for one is to give up */
-    pthread_mutex_t lock;            /* guards waiters */
+    pthread_mutex_t lock;            /* guards up to the waiters, and changes of the role above */
+    struct in_sync in_sync;          /* while it leads */
+    int32_t partition_epoch;         /* of the role */
+    int64_t refused_until_ms;        /* the controller did not let a follower enter: none is proposed before */
     struct list waiters;
     _Atomic uint32_t waiter_count;
     _Atomic uint8_t changed; /* replicas_upkeep.c: what has moved since a checkpoint of its kind was written */
     struct partition_cleaning cleaning;
-    size_t all_index; /* replicas.c: its place in the list of all */
-    bool listed;      /* it is in there */
+    _Atomic int64_t watched_ms; /* leaders.c: when somebody looks at its followers; INT64_MAX: never */
+    size_t watch_index;         /*   its place in the heap, from 1; 0: not in there */
+    bool proposal_queued;       /*   it waits to be told to the controller */
+    size_t all_index;           /* replicas.c: its place in the list of all */
+    bool listed;                /* it is in there */
 };
 
 /* Waits for the high watermark or the log's end to move, or for the role to change.  Embedded in what waits. */
@@ -87,7 +105,8 @@ void partition_unref(struct partition *p);
 
 /* What the log is to call: keeps high watermark and waiters up to date. */
 struct plog_events partition_events(struct partition *p);
-void partition_give_log(struct partition *p, struct plog *pl);
+/* `high_watermark`: as far as anybody remembers; it is put within the log. */
+void partition_give_log(struct partition *p, struct plog *pl, int64_t high_watermark);
 
 /* The topic's configuration for the log has changed. */
 void partition_reconfigure(struct partition *p, const struct plog_config *config);
@@ -97,19 +116,38 @@ bool partition_disk_is_full(const struct partition *p);
 /* So much is about to be appended: its disk is looked at in good time.  Any thread, cheap. */
 void partition_wrote(struct partition *p, size_t bytes);
 
-/* The controller's word (LeaderAndIsr).  Waiters wake, since what they wait for may never come now. */
-void partition_set_role(struct partition *p, bool leads, int32_t leader_epoch, int32_t isr_count);
+/* The controller's word (LeaderAndIsr).  The arrays are lent. */
+struct partition_role {
+    bool leads;
+    int32_t self;                          /* this broker's id; */
+    int32_t leader;                        /*   and the leader's, -1: there is none */
+    int32_t leader_epoch, partition_epoch; /* the latter counts changes of replicas and of the in-sync set */
+    const int32_t *replicas, *isr;
+    int32_t replica_count, isr_count;
+};
+/* Takes it over, unless it is older than what is known: within a leader's epoch the partition's epoch never falls.  A
+ * leader's new epoch has begun in the log.  Waiters wake, since what they wait for may never come now.  Home loop. */
+void partition_set_role(struct partition *p, const struct partition_role *role);
+/* No replica that is led or follows any more, until the next role. */
+void partition_resign(struct partition *p);
+/* `q` holds the same log in another directory: it takes the role of `p`, with what is known of its followers, unless it
+ * has a later one. */
+void partition_inherit_role(struct partition *q, struct partition *p);
+/* The topic's min.insync.replicas, 1 until then. */
+void partition_set_min_insync(struct partition *p, int32_t min_insync_replicas);
 
 /* ---- Following, for fetchers.c; in follower.c */
 
-/* The leader's high watermark, and its log's start, as an answer told: ours becomes what of it we hold.  The fetcher's
- * loop. */
+/* The leader's high watermark, as an answer told: ours becomes what of it we hold.  Any loop. */
 void partition_follow(struct partition *p, int64_t leader_high_watermark);
-/* Cuts the log at `offset`, and the high watermark with it; a copy that is on its way to another directory is cut
- * likewise.  Worker. */
+/* Cuts the log at `offset`, and the high watermark with it, though not in silence; a copy that is on its way to another
+ * directory is cut likewise.  Of a partition that has moved, the new log is cut.  Worker. */
 MUST_USE enum err partition_truncate(struct partition *p, int64_t offset);
 /* Drops everything and begins anew at `offset`: the leader has nothing below it.  Worker. */
 MUST_USE enum err partition_start_at(struct partition *p, int64_t offset);
+/* The log was cut below what its directory's checkpoints say, which are written before anything takes the place of what
+ * was cut: recovery would believe it to be on the disk.  Worker.  In replicas_upkeep.c. */
+MUST_USE enum err partition_file_cut(struct partition *p);
 
 /* ---- Leading, for the Fetch handler; in leader.c */
 
@@ -117,16 +155,42 @@ MUST_USE enum err partition_start_at(struct partition *p, int64_t offset);
 struct follower_fetch {
     int32_t broker_id;
     int64_t broker_epoch; /* -1: it does not say */
+    bool knows_epoch;     /* the fetch has named the leader's epoch */
     int64_t fetch_offset; /* its log's end */
     int64_t log_start;
     int64_t now_us; /* monotonic */
 };
 /* After the leader checks and the read: the follower has all below `fetch_offset`.  Moves the high watermark, proposes
- * to let it into the in-sync set, wakes who waits.  KERR_NOT_LEADER_OR_FOLLOWER; KERR_UNKNOWN_LEADER_EPOCH or
- * KERR_NOT_LEADER_OR_FOLLOWER when it is no replica.  Any loop. */
+ * to let it into the in-sync set, wakes who waits.  KERR_NOT_LEADER_OR_FOLLOWER: also when its broker has started anew
+ * since; KERR_UNKNOWN_LEADER_EPOCH or that one when it is no replica.  Any loop. */
 enum kerr partition_follower_fetched(struct partition *p, const struct follower_fetch *ff);
-/* acks=all was refused or waits: whether the in-sync set is as large as min.insync.replicas.  Any loop. */
-bool partition_in_sync_enough(const struct partition *p, int32_t min_insync_replicas);
+/* The same answers before anything is read for it. */
+enum kerr partition_check_follower(struct partition *p, int32_t broker_id, bool knows_epoch);
+/* It is in the in-sync set. */
+bool partition_follower_is_in_sync(struct partition *p, int32_t broker_id);
+/* Whether the in-sync set is as large as min.insync.replicas, or as the whole assignment where that is smaller: before
+ * an append with acks=all, and after it, when those count that are about to enter.  Any thread, no lock. */
+static inline bool partition_in_sync_enough(const struct partition *p)
+{
+    return atomic_load_explicit(&p->in_sync_enough, memory_order_acquire);
+}
+static inline bool partition_in_sync_enough_after(const struct partition *p)
+{
+    return atomic_load_explicit(&p->in_sync_enough_max, memory_order_acquire);
+}
+/* Where the records of this leadership begin: consumers who saw more under the last leader wait for the high watermark
+ * to get there (KIP-207). */
+static inline int64_t partition_epoch_start(const struct partition *p)
+{
+    return atomic_load_explicit(&p->epoch_start, memory_order_acquire);
+}
+/* The smallest log start of all replicas whose brokers are alive (DeleteRecords waits for it).  A loop. */
+int64_t partition_low_watermark(struct partition *p);
+/* The in-sync follower that suits and has `offset`, the one with the most records (KIP-392); -1: none.  `suits` runs
+ * under the partition's lock. */
+int32_t partition_choose_replica(struct partition *p, int64_t offset, bool (*suits)(void *arg, int32_t broker_id),
+                                 void *arg);
+
 /* Reading or writing its log failed.  When the directory is to blame it goes offline with all its partitions.  Any
  * thread, without locks.  In replicas_dirs.c. */
 void partition_failed(struct partition *p, enum err e, const char *what);
@@ -159,6 +223,9 @@ int64_t partition_last_stable(struct partition *p);
 /* Checks that this broker leads it and that the client knows the current epoch (KIP-320; `client_epoch` -1: it does not
  * say).  KERR_NOT_LEADER_OR_FOLLOWER, KERR_FENCED_LEADER_EPOCH, KERR_UNKNOWN_LEADER_EPOCH, KERR_KAFKA_STORAGE_ERROR. */
 enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch);
+
+/* The same for what a follower may answer, too. */
+enum kerr partition_check_replica(const struct partition *p, int32_t client_epoch);
 
 /* DeleteRecords: nothing below `offset` is read any more, and the next checkpoint remembers it.  Worker. */
 MUST_USE enum err partition_raise_start(struct partition *p, int64_t offset);

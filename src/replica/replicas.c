@@ -65,6 +65,7 @@ void replicas_drop(struct replicas *r, struct partition *p)
     p->listed = false;
     pthread_mutex_unlock(&r->lock);
     replicas_retention_forget(r, p);
+    leaders_forget(r->services.leaders, p);
     atomic_fetch_sub(&p->dir->partition_count, 1);
     partition_unref(p);
 }
@@ -125,6 +126,9 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
     atomic_init(&r->move_bytes_per_s, INT64_MAX);
     replicas_files_init(r);
     replicas_retention_init(r);
+    r->opt.leading.home = opt->home;
+    r->opt.leading.clock = opt->clock;
+    r->services.leaders = leaders_new(&r->opt.leading);
     r->services.workers = opt->workers;
     unsigned jobs_max = MAX(opt->flush_jobs_max, 1U);
     r->services.flusher = flusher_new(opt->workers, jobs_max, MAX(r->flush_logs_max / jobs_max, 1U));
@@ -145,6 +149,12 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
 
 /* ---- Configuration */
 
+void replicas_configure_partition(struct partition *p, const struct topic_settings *settings)
+{
+    partition_set_min_insync(p, settings->min_insync_replicas);
+    partition_reconfigure(p, &settings->log);
+}
+
 void replicas_reconfigure(struct replicas *r, struct str topic, const struct topic_settings *settings)
 {
     ASSERT_OWNER(r->opt.home);
@@ -156,7 +166,7 @@ void replicas_reconfigure(struct replicas *r, struct str topic, const struct top
     grace_release(r->opt.grace, old, mem_free);
     for (int32_t i = 0; i < t->capacity; i++) {
         struct partition *p = topic_partition(t, i);
-        if (p && p->pl) partition_reconfigure(p, &settings->log);
+        if (p && p->pl) replicas_configure_partition(p, settings);
     }
 }
 
@@ -291,6 +301,7 @@ void replicas_close(struct replicas *r, bool clean, int64_t broker_epoch)
     table_free(r->by_id);
     replicas_unclaimed_free(r->found);
     replicas_retention_fini(r);
+    leaders_free(r->services.leaders);
     mem_free(r->openings.items);
     for (size_t i = 0; i < r->all_count; i++) partition_unref(r->all[i]);
     mem_free(r->all);

@@ -13,6 +13,7 @@
 #include "os/workers.h"
 #include "plog/peek.h"
 #include "plog/plog.h"
+#include "replica/leaders.h"
 #include "replica/partition.h"
 #include "wire/gen/leader_and_isr.h"
 #include "wire/gen/stop_replica.h"
@@ -48,6 +49,16 @@ struct cleaner_options {
     int64_t io_bytes;
     double io_bytes_per_second;
     int64_t backoff_ms;
+};
+
+/* Who fetches what partitions here lack that others lead: fetchers.h.  Home loop.  NULL: nobody does. */
+struct following {
+    void *arg;
+    /* The partition follows this leader in this epoch from now on; `leader` -1: there is none. */
+    void (*follow)(void *arg, struct partition *p, int32_t leader, int32_t leader_epoch);
+    /* It follows nobody any more.  `left`, if not NULL, runs on the home loop, maybe before this returns, when nothing
+     * is appended to its log any more and nothing is cut off it. */
+    void (*leave)(void *arg, struct partition *p, void (*left)(void *left_arg, struct partition *p), void *left_arg);
 };
 
 struct replicas_options {
@@ -86,6 +97,8 @@ struct replicas_options {
      * log fails, a move takes over) wakes the partition's waiters. */
     void (*role_changed)(void *arg, struct partition *p);
     void *role_changed_arg;
+    struct following following;
+    struct leaders_options leading; /* without `home` and `clock` */
 };
 
 /* Makes and locks the log directories and reads who they belong to.  A directory that cannot be read or written is left
@@ -119,9 +132,9 @@ struct replica_survey {
 MUST_USE enum err replicas_survey(struct replicas *r, bool deep, struct replica_survey *out, struct fault *f);
 void replicas_survey_free(struct replica_survey *sv);
 
-/* Finds every partition's log and opens it, `threads` at a time; as many close them at the end.  Logs of which a crash
- * left much to be read again are left to replicas_open_rest().  One that cannot be opened is no error: it stays out of
- * service, and the log says why.  Blocks; at start. */
+/* Finds every partition's log and opens it, `threads` at a time, 0: on the caller's; as many close them at the end.
+ * Logs of which a crash left much to be read again are left to replicas_open_rest().  One that cannot be opened is no
+ * error: it stays out of service, and the log says why.  Blocks; at start. */
 MUST_USE enum err replicas_load(struct replicas *r, unsigned threads, struct fault *f);
 /* Opens what replicas_load() has left, while the broker serves: each partition is NOT_LEADER_OR_FOLLOWER until its log
  * is open, and then takes the role that the controller has given it meanwhile.  Home loop. */

@@ -1,7 +1,8 @@
 /* replicas_apply.c: the controller's LeaderAndIsr and StopReplica.
  *
- * LeaderAndIsr runs in three steps: look at each partition on the home loop; do what touches files (open or make logs,
- * write leader epochs) on workers, several at a time; back on the home loop take the roles and answer. */
+ * LeaderAndIsr runs in three steps: look at each partition on the home loop, and have fetchers leave those that are to
+ * lead; do what touches files (open or make logs, write leader epochs) on workers, several at a time; back on the home
+ * loop take the roles and answer. */
 #include <stdio.h>
 
 #include "base/arena.h"
@@ -21,8 +22,8 @@ struct apply_item {
     struct uuid topic_id;
     struct partition *p; /* a reference; NULL when refused */
     struct move *move;   /* to another directory, that a stop has interrupted */
-    bool is_known;       /* in the table already */
-    bool leads;
+    struct partition_role role;
+    bool is_known; /* in the table already */
     bool new_epoch;
     bool deferred; /* the log is being opened: the role waits for it */
     enum kerr kerr;
@@ -48,6 +49,7 @@ struct apply {
     struct arena arena;
     struct apply_item *items;
     size_t count;
+    size_t leaving; /* partitions that are to lead and that fetchers have not left yet; one more while they are told */
     struct apply_job *jobs;
     size_t jobs_left;
 };
@@ -90,18 +92,11 @@ static void item_defer(struct apply_item *it, const topic_state *ts)
         it->kerr = KERR_KAFKA_STORAGE_ERROR;
         return;
     }
-    if (op->role.known && it->state->leader_epoch < op->role.leader_epoch) {
+    if (op->deferred.known && it->state->leader_epoch < op->deferred.role.leader_epoch) {
         it->kerr = KERR_STALE_CONTROLLER_EPOCH;
         return;
     }
-    const struct role role = {
-        .leads = it->leads,
-        .leader_epoch = it->state->leader_epoch,
-        .isr_count = it->state->isr_count,
-        .topic_partitions = ts->partition_states_count,
-        .topic_id = it->topic_id,
-    };
-    replicas_opening_defer(op, &role);
+    replicas_opening_defer(op, &it->role, ts->partition_states_count, it->topic_id);
 }
 
 /* Where a partition lies or comes to lie that is not in the table.  One that is not new and not found is likely to be
@@ -131,11 +126,37 @@ static struct partition *partition_of_item(struct apply *ap, struct apply_item *
     return p;
 }
 
+static struct partition_role role_of(const struct apply *ap, const partition_state *ps)
+{
+    return (struct partition_role){
+        .leads = ps->leader == ap->broker_id,
+        .self = ap->broker_id,
+        .leader = ps->leader,
+        .leader_epoch = ps->leader_epoch,
+        .partition_epoch = ps->partition_epoch,
+        .replicas = ps->replicas,
+        .replica_count = ps->replicas_count,
+        .isr = ps->isr,
+        .isr_count = ps->isr_count,
+    };
+}
+
+static bool is_replica(const struct apply *ap, const partition_state *ps)
+{
+    for (int32_t i = 0; i < ps->replicas_count; i++)
+        if (ps->replicas[i] == ap->broker_id) return true;
+    return false;
+}
+
 static void item_prepare(struct apply *ap, struct apply_item *it, const topic_state *ts, const partition_state *ps)
 {
     struct replicas *r = ap->r;
     *it = (struct apply_item){.state = ps, .topic = ts->topic_name, .topic_id = ts->topic_id};
-    it->leads = ps->leader == ap->broker_id;
+    it->role = role_of(ap, ps);
+    if (!is_replica(ap, ps)) { /* whoever sent it does not mean us */
+        it->kerr = KERR_UNKNOWN_TOPIC_OR_PARTITION;
+        return;
+    }
     struct partition *p = find_partition(r, it->topic, ps->partition_index);
     it->is_known = p != NULL;
     it->p = p ? partition_ref(p) : partition_of_item(ap, it);
@@ -193,7 +214,7 @@ static void item_open(struct apply *ap, struct apply_item *it)
         }
         if (it->p->found && !it->p->dir->clean) atomic_fetch_sub(&it->p->dir->unrecovered, 1);
     }
-    if (it->leads && it->new_epoch) it->kerr = replicas_begin_epoch(it->p, it->state->leader_epoch);
+    if (it->role.leads && it->new_epoch) it->kerr = replicas_begin_epoch(it->p, it->state->leader_epoch);
 }
 
 static void job_work(struct job *job)
@@ -255,7 +276,7 @@ void replicas_enter(struct replicas *r, struct partition *p, struct str topic, s
     if (!p->listed) replicas_add(r, p);
     t->count++;
     atomic_store_explicit(&t->parts[p->index], p, memory_order_release);
-    if (p->pl) partition_reconfigure(p, &topic_settings(t)->log); /* they may have changed while it was opened */
+    if (p->pl) replicas_configure_partition(p, topic_settings(t)); /* they may have changed while it was opened */
 }
 
 void replicas_tell_role(struct replicas *r, struct partition *p)
@@ -263,9 +284,39 @@ void replicas_tell_role(struct replicas *r, struct partition *p)
     if (r->opt.role_changed) r->opt.role_changed(r->opt.role_changed_arg, p);
 }
 
+void replicas_leave(struct replicas *r, struct partition *p)
+{
+    const struct following *fw = &r->opt.following;
+    if (fw->leave) fw->leave(fw->arg, p, NULL, NULL);
+}
+
+void replicas_follow_again(struct replicas *r, struct partition *p, struct partition *q)
+{
+    const struct following *fw = &r->opt.following;
+    if (!fw->follow || atomic_load(&q->leads) || atomic_load(&q->leader_epoch) < 0) return;
+    replicas_leave(r, p);
+    fw->follow(fw->arg, q, atomic_load(&q->leader), atomic_load(&q->leader_epoch));
+}
+
+void replicas_take_role(struct replicas *r, struct partition *p, const struct partition_role *role)
+{
+    const struct following *fw = &r->opt.following;
+    /* A change of the in-sync set alone is no matter for a follower. */
+    bool news = role->leader_epoch != atomic_load(&p->leader_epoch) || role->leader != atomic_load(&p->leader);
+    partition_set_role(p, role);
+    if (r->stopping) return;
+    if (!role->leads && news && fw->follow) fw->follow(fw->arg, p, role->leader, role->leader_epoch);
+    replicas_tell_role(r, p);
+}
+
 static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_partitions)
 {
     struct replicas *r = ap->r;
+    if (!it->p) {
+        LOG_WARN("leader_and_isr_refused", "topic=%.*s partition=%d error=%s", STR_ARG(it->topic),
+                 it->state->partition_index, kerr_name((int16_t)it->kerr));
+        return;
+    }
     struct partition *p = partition_ref(it->p);
     bool keep = !it->kerr || it->kerr == KERR_KAFKA_STORAGE_ERROR;
     if (it->kerr)
@@ -283,9 +334,8 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
         partition_unref(it->p);
     }
     struct partition *next = partition_successor(p);
-    if (!it->kerr && !it->deferred) partition_set_role(p, it->leads, it->state->leader_epoch, it->state->isr_count);
-    if (!it->kerr && next) partition_set_role(next, it->leads, it->state->leader_epoch, it->state->isr_count);
-    if (!it->kerr && !it->deferred && !r->stopping) replicas_tell_role(r, next ? next : p);
+    if (!it->kerr && !it->deferred && next) partition_set_role(p, &it->role);
+    if (!it->kerr && !it->deferred) replicas_take_role(r, next ? next : p, &it->role);
     if (it->move) replicas_move_resume(it->move, !it->kerr && !r->stopping);
     partition_unref(p);
 }
@@ -336,16 +386,13 @@ static void job_done(struct job *job)
     if (--ap->jobs_left == 0) apply_finish(ap);
 }
 
-void replicas_apply(struct replicas *r, int32_t broker_id, const struct leader_and_isr_request *request,
-                    replicas_done done, void *arg)
+static void submit_jobs(struct apply *ap)
 {
-    ASSERT_OWNER(r->opt.home);
-    struct apply *ap = mem_zalloc(1, sizeof *ap);
-    *ap = (struct apply){.r = r, .request = request, .broker_id = broker_id, .done = done, .arg = arg};
-    arena_init(&ap->arena, SIZE_MAX);
-    collect_items(ap);
+    struct replicas *r = ap->r;
     size_t jobs = (ap->count + ITEMS_PER_JOB - 1) / ITEMS_PER_JOB;
-    if (jobs == 0) {
+    if (jobs == 0 || r->stopping) {
+        for (size_t i = 0; i < ap->count; i++)
+            if (!ap->items[i].kerr) ap->items[i].kerr = KERR_KAFKA_STORAGE_ERROR;
         apply_finish(ap);
         return;
     }
@@ -362,6 +409,38 @@ void replicas_apply(struct replicas *r, int32_t broker_id, const struct leader_a
         };
     }
     for (size_t i = 0; i < jobs; i++) workers_submit(r->opt.workers, &list[i].job);
+}
+
+static void on_left(void *arg, struct partition *p)
+{
+    struct apply *ap = arg;
+    (void)p;
+    if (--ap->leaving == 0) submit_jobs(ap);
+}
+
+/* A leader's epoch begins where the log ends when nothing of the leader before is appended any more. */
+static void leave_those_that_lead(struct apply *ap)
+{
+    const struct following *fw = &ap->r->opt.following;
+    ap->leaving = 1;
+    for (size_t i = 0; i < ap->count && fw->leave; i++) {
+        const struct apply_item *it = &ap->items[i];
+        if (it->kerr || it->deferred || !it->role.leads || !it->is_known || atomic_load(&it->p->leads)) continue;
+        ap->leaving++;
+        fw->leave(fw->arg, it->p, on_left, ap);
+    }
+    on_left(ap, NULL);
+}
+
+void replicas_apply(struct replicas *r, int32_t broker_id, const struct leader_and_isr_request *request,
+                    replicas_done done, void *arg)
+{
+    ASSERT_OWNER(r->opt.home);
+    struct apply *ap = mem_zalloc(1, sizeof *ap);
+    *ap = (struct apply){.r = r, .request = request, .broker_id = broker_id, .done = done, .arg = arg};
+    arena_init(&ap->arena, SIZE_MAX);
+    collect_items(ap);
+    leave_those_that_lead(ap);
 }
 
 /* ---- StopReplica */
@@ -527,7 +606,9 @@ static void stop_deferred(struct replicas *r, const struct stop_item *it)
     char *name = mem_strndup(it->topic.data, it->topic.size);
     struct partition *p = replicas_unclaimed(r, name, it->index);
     mem_free(name);
-    if (p && p->opening) p->opening->role.leads = false;
+    if (!p || !p->opening) return;
+    p->opening->deferred.role.leads = false;
+    p->opening->deferred.role.leader = -1;
 }
 
 static void stop_one(struct replicas *r, struct stop_job *sj, struct stop_item *it,
@@ -560,8 +641,9 @@ static void stop_one(struct replicas *r, struct stop_job *sj, struct stop_item *
         partition_set_deleted(p);
         unlink_partition(r, t, p);
     } else {
-        partition_set_role(p, false, atomic_load(&p->leader_epoch), 0);
+        partition_resign(p);
     }
+    replicas_leave(r, p);
     replicas_tell_role(r, p);
 }
 

@@ -17,6 +17,8 @@ struct log_dir {
     _Atomic int why; /* enum err; what it went offline for */
     struct loop_msg offline_msg;
     bool unclean; /* at the end: something of it could not be written; checkpoint_lock */
+    _Atomic uint64_t cuts; /* of logs, for partition_file_cut(); */
+    uint64_t cuts_filed;   /*   which checkpoints know; checkpoint_lock */
     /* replicas_space.c */
     _Atomic bool full;              /* produce is refused */
     _Atomic int64_t unlooked_bytes; /* appended since free space was looked at, and how many are allowed to be */
@@ -64,11 +66,13 @@ struct opening {
     enum err e;
     struct fault fault;
     /* What the controller has said meanwhile; home loop. */
-    struct role {
-        bool known, leads;
-        int32_t leader_epoch, isr_count, topic_partitions;
+    struct deferred_role {
+        bool known;
+        struct partition_role role;
+        int32_t *ids; /* its arrays */
+        int32_t topic_partitions;
         struct uuid topic_id;
-    } role;
+    } deferred;
     int32_t epoch_to_begin; /* the worker's, while the role may become another; -1: none */
     struct move *move;      /* to another directory, that a stop has interrupted */
     bool move_tried;
@@ -195,7 +199,8 @@ bool replicas_parse_marked_name(const char *name, char **topic, int32_t *index);
 /* replicas_load.c */
 /* What is known of a log before it is opened; zeroed but for the id when it is new. */
 struct log_origin {
-    int64_t recovery_point, log_start, cleaned; /* from the checkpoints; the last one -1 when not there */
+    /* From the checkpoints; `cleaned` -1 when not there. */
+    int64_t recovery_point, log_start, high_watermark, cleaned;
     bool clean;
     struct uuid topic_id; /* zero: the one in its directory */
 };
@@ -221,7 +226,8 @@ void replicas_opening_work(struct job *job);
 /* Says why a log could not be opened, and takes the directory offline when that is to blame. */
 void replicas_opening_failed(const struct opening *op);
 /* Home loop: the controller spoke of a partition that is not open yet: it takes the role as soon as it is. */
-void replicas_opening_defer(struct opening *op, const struct role *role);
+void replicas_opening_defer(struct opening *op, const struct partition_role *role, int32_t topic_partitions,
+                            struct uuid topic_id);
 /* Home loop, or all loops have stopped: gives up what is not open yet, and waits for those that are at it. */
 void replicas_stop_opening(struct replicas *r);
 
@@ -230,8 +236,16 @@ void replicas_stop_opening(struct replicas *r);
  * clients are told why.  Home loop. */
 void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
                     int32_t topic_partitions);
+/* The partition, which is open, takes the role; fetchers and replicas_options.role_changed are told.  Home loop. */
+void replicas_take_role(struct replicas *r, struct partition *p, const struct partition_role *role);
 /* Tells replicas_options.role_changed.  Home loop. */
 void replicas_tell_role(struct replicas *r, struct partition *p);
+/* It follows nobody any more. */
+void replicas_leave(struct replicas *r, struct partition *p);
+/* `q` has taken the place of `p`: what the one followed, the other follows. */
+void replicas_follow_again(struct replicas *r, struct partition *p, struct partition *q);
+/* The topic's configuration, as far as it is the partition's. */
+void replicas_configure_partition(struct partition *p, const struct topic_settings *settings);
 /* A leader's epoch begins in its log.  Worker. */
 enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch);
 /* INCONSISTENT_TOPIC_ID, said so, when the log belongs to another topic of the same name. */

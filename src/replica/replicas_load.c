@@ -84,7 +84,7 @@ static enum err load_checkpoints(struct log_dir *d, struct fault *f)
         {CHECKPOINT_RECOVERY_POINT, "after a crash all of each log is read again", &d->recovery_points},
         {CHECKPOINT_LOG_START, "records below a log's start can be read again as far as their segments are there",
          &d->log_starts},
-        {CHECKPOINT_REPLICATION, "high watermarks begin at the logs' ends", &d->watermarks},
+        {CHECKPOINT_REPLICATION, "high watermarks begin at the logs' starts", &d->watermarks},
         {CHECKPOINT_CLEANER, "logs are compacted from their starts again", &d->cleaned},
     };
     enum err e = OK;
@@ -138,7 +138,7 @@ enum err replicas_open_log(struct replicas *r, struct partition *p, const struct
     struct plog *pl;
     enum err e = plog_open(&pl, &opt, f);
     if (!e) p->cleaning.filed = origin->cleaned;
-    if (!e) partition_give_log(p, pl);
+    if (!e) partition_give_log(p, pl, origin->high_watermark);
     mem_free(path);
     return e;
 }

@@ -142,12 +142,13 @@ static void enter_table(struct move *m, struct topic_replicas *t)
 {
     struct replicas *r = m->r;
     struct partition *p = m->from, *q = m->taken;
-    partition_set_role(q, atomic_load(&p->leads), atomic_load(&p->leader_epoch), atomic_load(&p->isr_count));
-    partition_reconfigure(q, &topic_settings(t)->log);
+    partition_inherit_role(q, p);
+    replicas_configure_partition(q, topic_settings(t));
     replicas_add(r, q);
     m->counted = false; /* the partition's now */
     atomic_store_explicit(&t->parts[p->index], partition_ref(q), memory_order_release);
     partition_set_deleted(p);
+    replicas_follow_again(r, p, q);
     replicas_drop(r, p);
     grace_release(r->opt.grace, p, (void (*)(void *))partition_unref);
 }

@@ -230,16 +230,10 @@ static bool flush_is_due(const struct move *m)
     return m->unsynced >= FLUSH_BYTES || plog_unflushed_segments(m->future) >= SEGMENTS_UNFLUSHED_MAX;
 }
 
-/* A run of batches that fits into a segment; a single one always does, whatever segment.bytes has come to be. */
+/* A run of batches that fits into a segment, or a single one, whatever segment.bytes has come to be. */
 static enum err append_run(struct move *m, uint8_t *data, size_t size)
 {
-    if ((int64_t)size > m->settings.log.segment_bytes) {
-        struct plog_config wide = m->settings.log;
-        wide.segment_bytes = (int64_t)size;
-        plog_reconfigure(m->future, &wide);
-    }
     enum kerr kerr = append_waited(m->future, data, size, clock_wall_ms(m->r->opt.clock));
-    if ((int64_t)size > m->settings.log.segment_bytes) plog_reconfigure(m->future, &m->settings.log);
     replicas_dir_wrote(m->to, size);
     m->copied += (int64_t)size;
     m->unsynced += (int64_t)size;
@@ -270,16 +264,27 @@ static enum err append_batches(struct move *m, uint8_t *data, size_t size)
     return !e && at > from ? append_run(m, data + from, at - from) : e;
 }
 
+/* What the log has lost since the last look, as a follower's does, the copy loses too. */
+static enum err follow_cut(struct move *m)
+{
+    int64_t at = atomic_exchange(&m->from->cut, INT64_MAX);
+    if (at >= plog_end(m->future)) return OK;
+    return at < plog_start(m->from->pl) ? future_again(m) : plog_truncate(m->future, at);
+}
+
 /* *caught_up: it has everything that was there a moment ago. */
 static enum err copy_some(struct move *m, bool nowait, bool *caught_up)
 {
     struct plog *pl = m->from->pl;
     struct plog_slice s = {0};
+    *caught_up = false;
+    enum err e = follow_cut(m);
+    if (e) return e;
     int64_t at = plog_end(m->future), start = plog_start(pl), end = plog_end(pl);
     *caught_up = at == end;
     if (at > end) return plog_truncate(m->future, end); /* it has been cut, as a follower's is */
     if (at == end) return OK;
-    enum err e = plog_read(pl, MAX(at, start), end, READ_BYTES, true, nowait, &s);
+    e = plog_read(pl, MAX(at, start), end, READ_BYTES, true, nowait, &s);
     if (e == ERR_RANGE) return OK; /* the start has moved on: once more */
     if (e == ERR_IO || e == ERR_NOT_FILE) partition_failed(m->from, e, "read");
     if (e) return e;
@@ -367,7 +372,7 @@ static enum err open_taken(struct move *m, const char *path, int64_t end)
     if (e)
         plog_abandon(pl);
     else
-        partition_give_log(q, pl);
+        partition_give_log(q, pl, partition_high_watermark(m->from));
     q->cleaning.filed = po.cleaned; /* see take_over() */
     return e;
 }
@@ -390,12 +395,6 @@ static enum err rename_and_open(struct move *m, int64_t end)
     return replicas_dir_check(m->to, e, "move");
 }
 
-static void take_role(struct partition *q, const struct partition *p)
-{
-    atomic_store(&q->high_watermark, partition_high_watermark(p));
-    partition_set_role(q, atomic_load(&p->leads), atomic_load(&p->leader_epoch), atomic_load(&p->isr_count));
-}
-
 /* Steps 3 to 5. */
 static enum err switch_over(struct move *m, int64_t end)
 {
@@ -416,7 +415,7 @@ static enum err switch_over(struct move *m, int64_t end)
         }
         return e;
     }
-    take_role(m->taken, p);
+    partition_inherit_role(m->taken, p);
     partition_set_successor(p, m->taken);
     m->doomed_path = replicas_doomed_path(m->r, p);
     e = plog_retire_held(p->pl, m->doomed_path);

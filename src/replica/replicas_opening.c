@@ -32,6 +32,7 @@ void replicas_opening_free(struct opening *op)
     if (op->move) replicas_move_resume(op->move, false);
     if (op->p->opening == op) op->p->opening = NULL;
     partition_unref(op->p);
+    mem_free(op->deferred.ids);
     mem_free(op);
 }
 
@@ -40,6 +41,7 @@ struct log_origin replicas_loaded_origin(const struct partition *p)
     return (struct log_origin){
         .recovery_point = checkpoint_get(&p->dir->recovery_points, str_of(p->topic), p->index, 0),
         .log_start = checkpoint_get(&p->dir->log_starts, str_of(p->topic), p->index, 0),
+        .high_watermark = checkpoint_get(&p->dir->watermarks, str_of(p->topic), p->index, 0),
         .cleaned = checkpoint_get(&p->dir->cleaned, str_of(p->topic), p->index, -1),
         .clean = p->dir->clean,
     };
@@ -92,15 +94,13 @@ static void take_role(struct opening *op)
 {
     struct replicas *r = op->r;
     struct partition *p = op->p;
-    const struct role role = op->role;
     struct partition *claimed = replicas_claim(r, p->topic, p->index);
     ASSERT(claimed == p);
     p->opening = NULL;
-    replicas_enter(r, p, str_of(p->topic), role.topic_id, role.topic_partitions);
-    partition_set_role(p, role.leads, role.leader_epoch, role.isr_count);
+    replicas_enter(r, p, str_of(p->topic), op->deferred.topic_id, op->deferred.topic_partitions);
+    replicas_take_role(r, p, &op->deferred.role);
     if (op->move) replicas_move_resume(op->move, true);
     op->move = NULL;
-    replicas_tell_role(r, p);
 }
 
 /* The log is open, or not to be had: what waits for it goes on.  Until a role has been taken the opening stays, so that
@@ -115,18 +115,19 @@ static void settle(struct opening *op)
         if (stopper) replicas_stop_go_on(stopper);
         return;
     }
-    if (!op->role.known) { /* nobody has spoken of it: it waits among the unclaimed, as those opened before */
+    if (!op->deferred.known) { /* nobody has spoken of it: it waits among the unclaimed, as those opened before */
         replicas_opening_free(op);
         return;
     }
-    if (replicas_check_topic_id(op->p, op->role.topic_id)) {
+    if (replicas_check_topic_id(op->p, op->deferred.topic_id)) {
         replicas_opening_free(op);
         return;
     }
     if (!op->move) op->move = replicas_move_found(r, op->p);
-    bool begins = op->role.leads && plog_last_epoch(op->p->pl) < op->role.leader_epoch;
+    const struct partition_role *role = &op->deferred.role;
+    bool begins = role->leads && plog_last_epoch(op->p->pl) < role->leader_epoch;
     if (begins || (op->move && !op->move_tried)) {
-        op->epoch_to_begin = begins ? op->role.leader_epoch : -1;
+        op->epoch_to_begin = begins ? role->leader_epoch : -1;
         op->job = (struct job){.loop = r->opt.home, .work = epoch_work, .done = epoch_done};
         workers_submit(r->opt.workers, &op->job);
         return;
@@ -135,10 +136,17 @@ static void settle(struct opening *op)
     replicas_opening_free(op);
 }
 
-void replicas_opening_defer(struct opening *op, const struct role *role)
+void replicas_opening_defer(struct opening *op, const struct partition_role *role, int32_t topic_partitions,
+                            struct uuid topic_id)
 {
-    op->role = *role;
-    op->role.known = true;
+    mem_free(op->deferred.ids);
+    int32_t *ids = mem_alloc((size_t)(role->replica_count + role->isr_count + 1) * sizeof *ids);
+    for (int32_t i = 0; i < role->replica_count; i++) ids[i] = role->replicas[i];
+    for (int32_t i = 0; i < role->isr_count; i++) ids[role->replica_count + i] = role->isr[i];
+    op->deferred = (struct deferred_role){
+        .known = true, .role = *role, .ids = ids, .topic_partitions = topic_partitions, .topic_id = topic_id};
+    op->deferred.role.replicas = ids;
+    op->deferred.role.isr = ids + role->replica_count;
 }
 
 /* ---- All of them */

@@ -20,6 +20,7 @@ struct rpc;
 
 enum {
     RPC_RESPONSE_MAX = 512 << 20, /* the longest answer that is taken */
+    RPC_DECODE_MAX = 1 << 30,     /* what decoding one may take, beside its bytes */
     RPC_CALLS_MAX = 1000          /* out at a time on one connection; past it: ERR_TOO_MANY */
 };
 
@@ -28,7 +29,8 @@ enum rpc_end {
     RPC_REFUSED,     /* nobody listens at that address: the process is gone (or a packet filter says so) */
     RPC_UNREACHABLE, /* no way there, no such name, or no answer to the connect in time */
     RPC_LOST,        /* it was up, and the peer has closed or reset it */
-    RPC_TIMED_OUT,   /* a call was not answered in time: the answers behind it cannot come either */
+    RPC_TIMED_OUT,   /* a call that was out was not answered in time: the answers behind it cannot come either; or
+                        nothing has come for `silence_ms` */
     RPC_MALFORMED,   /* the peer sent what is no answer */
     RPC_CLOSED       /* rpc_close() */
 };
@@ -36,10 +38,11 @@ enum rpc_end {
 struct rpc_options {
     struct net *net;
     struct loop *loop;
-    struct workers *workers; /* look names up; literal addresses need none.  NULL: literal addresses only */
-    struct buf_pool *bufs;   /* answers are received into its buffers; NULL: the heap */
-    struct str client_id;    /* lent for the connection's life */
-    int64_t connect_timeout_ms;
+    struct workers *workers;      /* look names up; literal addresses need none.  NULL: literal addresses only */
+    struct buf_pool *bufs;        /* answers are received into its buffers; NULL: the heap */
+    struct str client_id;         /* lent for the connection's life */
+    int64_t connect_timeout_ms;   /* to be connected, and once more for the answer to ApiVersions */
+    int64_t silence_ms;           /* calls are out, and nothing comes for so long: RPC_TIMED_OUT; 0: no limit */
     int32_t receive_buffer_bytes; /* replica.socket.receive.buffer.bytes; -1: the system's own tuning */
     /* The connection is over; `text` says how for a log line, lent.  Every call out has had its `done` before.  The
      * rpc is still to be freed with rpc_close(), which may be called from within.  Not called after rpc_close(). */
@@ -55,20 +58,22 @@ struct rpc_call {
     enum api api;
     int16_t version_min, version_max; /* of those that say what is meant; the highest that both know is taken */
     const void *request;
-    int64_t timeout_ms; /* from rpc_send() on; 0: none */
+    int64_t timeout_ms; /* from rpc_send() on; 0: none.  One that is not out yet fails alone */
     void (*done)(struct rpc_call *call);
 
     /* out, when `done` is called; good until it returns */
     enum err err; /* OK; ERR_UNSUPPORTED: no common version; ERR_TIMEOUT, ERR_CLOSED, ERR_CORRUPT; ERR_TOO_MANY */
     bool sent;    /* with an error: bytes of it have left, so the peer may have executed it */
     int16_t version;
-    const void *response; /* decoded; its arrays lie in an arena of the call's, its slices in `frame` */
+    const void *response; /* decoded; its arrays lie in `memory`, its slices in `frame` */
     struct buf *frame;    /* to keep record bytes longer: buf_ref() */
+    struct arena *memory; /* to keep the arrays longer, too: arena_absorb() */
 
     /* rpc.c's own */
     struct list_node link;
+    struct rpc *rpc;
     struct timer deadline;
-    struct arena arena;
+    uint64_t stream_at; /* where its bytes begin in all that the connection sends */
     int32_t correlation_id;
 };
 

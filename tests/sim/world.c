@@ -149,7 +149,14 @@ static void broker_drop(struct world *w)
 /* The leader or follower of a partition that has just come up. */
 static void take_role(struct world *w, struct sim_partition *sp)
 {
-    partition_set_role(sp->p, true, sp->model.epoch, w->config.isr_count);
+    static const int32_t ids[] = {0, 1};
+    const struct partition_role role = {.leads = true,
+                                        .leader_epoch = sp->model.epoch,
+                                        .replicas = ids,
+                                        .replica_count = w->config.isr_count,
+                                        .isr = ids,
+                                        .isr_count = w->config.isr_count};
+    partition_set_role(sp->p, &role);
 }
 
 /* Makes the partition, as a LeaderAndIsr does. */

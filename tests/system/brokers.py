@@ -187,11 +187,28 @@ class Broker:
         return self.kind == "barnabas"
 
 
-_JVM = ["java", "-Xms256M", "-Xmx640M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+JVM = ["java", "-Xms256M", "-Xmx640M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
 
 
-def _write_properties(path, properties):
+def write_properties(path, properties):
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+
+def jars(version):
+    """The class path of a release of Apache Kafka."""
+    libs = REPOSITORY / f"build/kafka-{version}/libs"
+    assert (libs / ".complete").exists(), f"no jars in {libs}: run tests/interop/fetch.sh jars"
+    return f"{libs}/*"
+
+
+def prepare_kafka39(directory, properties):
+    """The files that Kafka 3.9 starts with."""
+    (directory / "log4j.properties").write_text(
+        "log4j.rootLogger=WARN, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n"
+        "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
+        "log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
+    )
+    write_properties(directory / "server.properties", properties)
 
 
 class _ApacheKafka(Broker):
@@ -207,9 +224,7 @@ class _ApacheKafka(Broker):
 
     @property
     def classpath(self):
-        libs = REPOSITORY / f"build/kafka-{self.version}/libs"
-        assert (libs / ".complete").exists(), f"no jars in {libs}: run tests/interop/fetch.sh jars"
-        return f"{libs}/*"
+        return jars(self.version)
 
     def clean_exit_statuses(self):
         return (0, 128 + signal.SIGTERM)
@@ -218,7 +233,7 @@ class _ApacheKafka(Broker):
         pass
 
     def command(self):
-        return [*_JVM, *self.logging(), "-cp", self.classpath, "kafka.Kafka", str(self.directory / "server.properties")]
+        return [*JVM, *self.logging(), "-cp", self.classpath, "kafka.Kafka", str(self.directory / "server.properties")]
 
 
 class Kafka43(_ApacheKafka):
@@ -255,7 +270,7 @@ class Kafka43(_ApacheKafka):
             "appender.out.type=Console\nappender.out.name=OUT\nappender.out.layout.type=PatternLayout\n"
             "appender.out.layout.pattern=[%d] %p %m (%c)%n\nrootLogger.level=warn\nrootLogger.appenderRef.out.ref=OUT\n"
         )
-        _write_properties(self.directory / "server.properties", self.properties())
+        write_properties(self.directory / "server.properties", self.properties())
         if not (self.log_dir / "meta.properties").exists():
             shutil.copytree(self._formatted(), self.log_dir, dirs_exist_ok=True)
 
@@ -264,9 +279,9 @@ class Kafka43(_ApacheKafka):
         template = REPOSITORY / "build/kafka-4.3.1/formatted"
         if not (template / "meta.properties").exists():
             properties = self.directory / "format.properties"
-            _write_properties(properties, self.properties() | {"log.dirs": str(template)})
+            write_properties(properties, self.properties() | {"log.dirs": str(template)})
             subprocess.run(
-                [*_JVM, *self.logging(), "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
+                [*JVM, *self.logging(), "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
                 + ["-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(properties)],
                 check=True,
                 stdout=subprocess.DEVNULL,
@@ -300,12 +315,7 @@ class Kafka39(_ApacheKafka):
         return [f"-Dlog4j.configuration=file:{self.directory}/log4j.properties"]
 
     def prepare(self):
-        (self.directory / "log4j.properties").write_text(
-            "log4j.rootLogger=WARN, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\n"
-            "log4j.appender.out.layout=org.apache.log4j.PatternLayout\n"
-            "log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
-        )
-        _write_properties(self.directory / "server.properties", self.properties())
+        prepare_kafka39(self.directory, self.properties())
         if self.zookeeper is None:
             self._start_zookeeper()
 
@@ -323,7 +333,7 @@ class Kafka39(_ApacheKafka):
         return wait_until(started, READY_SECONDS, "the old session ends")
 
     def _start_zookeeper(self):
-        _write_properties(
+        write_properties(
             self.directory / "zoo.cfg",
             {
                 "tickTime": 1000,
@@ -336,7 +346,7 @@ class Kafka39(_ApacheKafka):
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with (self.directory / "zookeeper.out").open("ab") as out:
             self.zookeeper = subprocess.Popen(
-                [*ENDS_WITH_US, *_JVM, *self.logging(), "-cp", self.classpath, main, str(self.directory / "zoo.cfg")],
+                [*ENDS_WITH_US, *JVM, *self.logging(), "-cp", self.classpath, main, str(self.directory / "zoo.cfg")],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -355,17 +355,33 @@ static void a_write_that_compression_makes_small_enough_is_taken(void **state)
     check_told("a", (enum kerr[]){KERR_NONE});
 }
 
+/* The in-sync set as the controller has changed it. */
+static void in_sync(int32_t count)
+{
+    static int32_t partition_epoch;
+    static const int32_t ids[] = {BROKER, BROKER + 1};
+    const struct partition_role role = {.leads = true,
+                                        .self = BROKER,
+                                        .leader = BROKER,
+                                        .partition_epoch = ++partition_epoch,
+                                        .replicas = ids,
+                                        .replica_count = 2,
+                                        .isr = ids,
+                                        .isr_count = count};
+    partition_set_role(offsets_partition(), &role);
+}
+
 static void outcomes_wait_for_the_high_watermark(void **state)
 {
     (void)state;
-    partition_set_role(offsets_partition(), true, 0, 2);
+    in_sync(2);
     emit('a', 1, 20);
     turns(&h.w, 2);
     emit('b', 1, 20);
     turns(&h.w, 5);
     assert_string_equal(log_content(), "a|b");
     assert_string_equal(s.told, "");
-    partition_set_role(offsets_partition(), true, 0, 1); /* the follower is out: what is here is replicated */
+    in_sync(1); /* the follower is out: what is here is replicated */
     turns(&h.w, 5);
     check_told("ab", (enum kerr[]){KERR_NONE, KERR_NONE});
 }
@@ -373,7 +389,7 @@ static void outcomes_wait_for_the_high_watermark(void **state)
 static void what_is_not_replicated_in_time_has_timed_out(void **state)
 {
     (void)state;
-    partition_set_role(offsets_partition(), true, 0, 2);
+    in_sync(2);
     emit('a', 1, 20);
     turns(&h.w, 5);
     h.w.now_us += (COMMIT_TIMEOUT_MS - 1000) * 1000;
@@ -398,7 +414,7 @@ static void too_few_replicas_refuse_a_write(void **state)
 static void a_lost_leadership_fails_what_is_not_replicated(void **state)
 {
     (void)state;
-    partition_set_role(offsets_partition(), true, 0, 2);
+    in_sync(2);
     emit('a', 1, 20);
     turns(&h.w, 3);
     emit('b', 1, 20);

@@ -11,24 +11,29 @@
 #include "broker/broker.h"
 #include "broker/producer_ids.h"
 #include "broker/request.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
+#include "wire/gen/allocate_producer_ids.h"
 #include "wire/gen/init_producer_id.h"
 
 /* ---- What stands in for the rest of the broker */
 
 static struct {
     int asked; /* blocks asked for and not answered yet */
-    struct controller_to to;
+    struct controller_call *call;
     int woken;
     int64_t next_start;
 } fake;
 
-void controller_allocate_producer_ids(struct controller *c, int32_t broker_id, struct controller_to to)
+void to_controller_send(struct to_controller *tc, struct controller_call *call)
 {
-    (void)c;
-    assert_int_equal(broker_id, 3);
+    (void)tc;
+    const struct allocate_producer_ids_request *in = call->request;
+    assert_int_equal(call->api, API_ALLOCATE_PRODUCER_IDS);
+    assert_int_equal(in->broker_id, 3);
+    assert_int_equal(in->broker_epoch, 77);
     fake.asked++;
-    fake.to = to;
+    fake.call = call;
 }
 
 void request_wake(struct request *rq)
@@ -43,14 +48,23 @@ void *request_op(struct request *rq, size_t size)
     return rq->op;
 }
 
-static void answer(enum kerr kerr)
+static void answer_with(enum err e, enum kerr kerr)
 {
     assert_int_equal(fake.asked, 1);
     fake.asked = 0;
-    const struct controller_result result = {.kerr = kerr};
-    const struct controller_results r = {&result, 1, fake.next_start, kerr ? 0 : PRODUCER_ID_BLOCK_SIZE};
+    struct allocate_producer_ids_response res = allocate_producer_ids_response_default;
+    res.error_code = (int16_t)kerr;
+    res.producer_id_start = kerr ? 0 : fake.next_start;
+    res.producer_id_len = kerr ? 0 : PRODUCER_ID_BLOCK_SIZE;
     if (!kerr) fake.next_start += PRODUCER_ID_BLOCK_SIZE;
-    fake.to.done(fake.to.arg, &r);
+    fake.call->err = e;
+    fake.call->response = e ? NULL : &res;
+    fake.call->done(fake.call);
+}
+
+static void answer(enum kerr kerr)
+{
+    answer_with(OK, kerr);
 }
 
 struct bed {
@@ -65,6 +79,7 @@ static int bed_new(void **state)
     fake.next_start = 5000;
     struct bed *b = mem_zalloc(1, sizeof *b);
     b->br.id = 3;
+    b->br.epoch = 77;
     b->br.loops = &b->no_loop;
     b->br.producer_ids = producer_ids_new(&b->br);
     b->in = init_producer_id_request_default;

@@ -1,15 +1,6 @@
 /* controller: brokers that come and go, controllers that lose their office, what a restart finds. */
 #include "controller_world.h"
 
-static bool was_told(struct cluster *cl, const char *text)
-{
-    for (int i = 0; i < cl->told_count; i++)
-        if (strcmp(cl->told[i].text, text) == 0) return true;
-    for (int i = 0; i < cl->told_count; i++) print_message("told: %s\n", cl->told[i].text);
-    print_message("not told: %s\n", text);
-    return false;
-}
-
 static void a_broker_that_comes_is_told_everything_and_everybody_of_it(void **state)
 {
     struct cluster *cl = *state;

@@ -6,7 +6,7 @@
 #include "controller/controller.h"
 #include "coord_world.h"
 
-enum { TOLD_MAX = 400, TOLD_PARTITIONS_MAX = 16 };
+enum { TOLD_MAX = 400, TOLD_PARTITIONS_MAX = 16, BROKERS_MAX = 10, ENDS_MAX = 64, NOTES_MAX = 400 };
 
 /* Draws the numbers 0, 1, 2, ...: the tests' assignments are known. */
 struct count_rng {
@@ -58,6 +58,18 @@ struct cluster {
     struct fault fault;
     bool stopped;
     enum kerr settings_kerr;
+    bool endless;                   /* told_count starts anew when the room is used up */
+    struct controller_options with; /* what cluster_start() takes over: fast failure detection and so on */
+    /* Where replicas end, as brokers answer ListOffsets; one that is not here answers with an error code. */
+    struct replica_end {
+        char topic[16];
+        int32_t partition, broker, epoch;
+        int64_t end;
+    } ends[ENDS_MAX];
+    int end_count;
+    bool mute[BROKERS_MAX];    /* does not answer ListOffsets in time */
+    char notes[NOTES_MAX][96]; /* "came 2 127.0.0.1:9094", "went 2", "asked 2 t/0;" */
+    int note_count;
 };
 
 static inline void told_run(struct loop_msg *msg)
@@ -94,6 +106,7 @@ static inline void told_answer(struct told *t)
 
 static inline struct told *told_add(struct cluster *cl, int kind, int32_t broker, void *arg)
 {
+    if (cl->endless && cl->told_count == TOLD_MAX) cl->told_count = 0; /* what is that old is answered */
     assert_true(cl->told_count < TOLD_MAX);
     struct told *t = &cl->told[cl->told_count++];
     *t = (struct told){.cl = cl, .kind = kind, .broker = broker, .arg = arg, .err = cl->channel_err};
@@ -180,6 +193,116 @@ static inline void tell_stop_replica(void *arg, int32_t broker, const struct sto
     if (!cl->hold) told_answer(t);
 }
 
+/* --- who is there, and where replicas end --- */
+
+static inline char *note_add(struct cluster *cl)
+{
+    if (cl->endless && cl->note_count == NOTES_MAX) cl->note_count = 0;
+    assert_true(cl->note_count < NOTES_MAX);
+    return cl->notes[cl->note_count++];
+}
+
+static inline bool was_noted(struct cluster *cl, const char *text)
+{
+    for (int i = 0; i < cl->note_count; i++)
+        if (strcmp(cl->notes[i], text) == 0) return true;
+    for (int i = 0; i < cl->note_count; i++) print_message("noted: %s\n", cl->notes[i]);
+    print_message("not noted: %s\n", text);
+    return false;
+}
+
+static inline void tell_came(void *arg, int32_t broker, int64_t epoch, struct str host, int32_t port)
+{
+    assert_true(epoch > 0);
+    snprintf(note_add(arg), sizeof((struct cluster *)arg)->notes[0], "came %d %.*s:%d", broker, STR_ARG(host), port);
+}
+
+static inline void tell_went(void *arg, int32_t broker)
+{
+    snprintf(note_add(arg), sizeof((struct cluster *)arg)->notes[0], "went %d", broker);
+}
+
+struct ends_call {
+    struct loop_msg msg;
+    struct cluster *cl;
+    int32_t broker;
+    list_offsets_reply_fn reply;
+    void *arg;
+    const struct list_offsets_request *rq;
+};
+
+static inline void ends_set(struct cluster *cl, const char *topic, int32_t partition, int32_t broker, int32_t epoch,
+                            int64_t end)
+{
+    assert_true(cl->end_count < ENDS_MAX);
+    struct replica_end *re = &cl->ends[cl->end_count++];
+    *re = (struct replica_end){.partition = partition, .broker = broker, .epoch = epoch, .end = end};
+    snprintf(re->topic, sizeof re->topic, "%s", topic);
+}
+
+static inline void ends_answer(struct cluster *cl, int32_t broker, struct str topic,
+                               struct list_offsets_response_list_offsets_partition_response *pr)
+{
+    pr->error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
+    for (int i = 0; i < cl->end_count; i++) {
+        const struct replica_end *re = &cl->ends[i];
+        if (re->broker != broker || re->partition != pr->partition_index || !str_is(topic, re->topic)) continue;
+        pr->error_code = KERR_NONE;
+        pr->leader_epoch = re->epoch;
+        pr->offset = re->end;
+    }
+}
+
+/* Topics in the opposite order of the request: their order says nothing. */
+static inline void ends_run(struct loop_msg *msg)
+{
+    struct ends_call *call = CONTAINER_OF(msg, struct ends_call, msg);
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    struct list_offsets_response r = list_offsets_response_default;
+    r.topics_count = call->rq->topics_count;
+    r.topics = arena_array(&a, struct list_offsets_response_list_offsets_topic_response, (size_t)r.topics_count);
+    for (int32_t i = 0; i < r.topics_count; i++) {
+        const struct list_offsets_request_list_offsets_topic *ot = &call->rq->topics[r.topics_count - 1 - i];
+        r.topics[i].name = ot->name;
+        r.topics[i].partitions_count = ot->partitions_count;
+        r.topics[i].partitions =
+            arena_array(&a, struct list_offsets_response_list_offsets_partition_response, (size_t)ot->partitions_count);
+        for (int32_t k = 0; k < ot->partitions_count; k++) {
+            r.topics[i].partitions[k] = list_offsets_response_list_offsets_partition_response_default;
+            r.topics[i].partitions[k].partition_index = ot->partitions[k].partition_index;
+            ends_answer(call->cl, call->broker, ot->name, &r.topics[i].partitions[k]);
+        }
+    }
+    if (call->broker < BROKERS_MAX && call->cl->mute[call->broker])
+        call->reply(call->arg, ERR_TIMEOUT, NULL);
+    else
+        call->reply(call->arg, OK, &r);
+    arena_fini(&a);
+    mem_free(call);
+}
+
+static inline void tell_list_offsets(void *arg, int32_t broker, const struct list_offsets_request *rq,
+                                     int64_t timeout_ms, list_offsets_reply_fn reply, void *reply_arg)
+{
+    struct cluster *cl = arg;
+    assert_int_equal(timeout_ms, 50);
+    assert_int_equal(rq->replica_id, -2);
+    char *note = note_add(cl);
+    size_t at = (size_t)snprintf(note, sizeof cl->notes[0], "asked %d", broker);
+    for (int32_t i = 0; i < rq->topics_count; i++)
+        for (int32_t k = 0; k < rq->topics[i].partitions_count; k++) {
+            assert_int_equal(rq->topics[i].partitions[k].timestamp, -1);
+            if (at < sizeof cl->notes[0])
+                at += (size_t)snprintf(note + at, sizeof cl->notes[0] - at, " %.*s/%d", STR_ARG(rq->topics[i].name),
+                                       rq->topics[i].partitions[k].partition_index);
+        }
+    struct ends_call *call = mem_zalloc(1, sizeof *call);
+    *call = (struct ends_call){
+        .msg = {.run = ends_run}, .cl = cl, .broker = broker, .reply = reply, .arg = reply_arg, .rq = rq};
+    loop_post(cl->w->loop, &call->msg);
+}
+
 static inline void cluster_answer(struct cluster *cl)
 {
     cl->hold = false;
@@ -245,7 +368,14 @@ static inline void cluster_start(struct cluster *cl)
                                      .inter_broker_listener = STR("PLAINTEXT"),
                                      .partitions_default = 1,
                                      .replication_factor_default = 1,
-                                     .channel = {cl, tell_leader_and_isr, tell_update_metadata, tell_stop_replica},
+                                     .channel = {cl, tell_leader_and_isr, tell_update_metadata, tell_stop_replica,
+                                                 tell_list_offsets, tell_came, tell_went},
+                                     .fast_failure_detection = cl->with.fast_failure_detection,
+                                     .log_ends_wait_ms = 50,
+                                     .unclean_election = cl->with.unclean_election,
+                                     .leader_rebalance = cl->with.leader_rebalance,
+                                     .imbalance_check_ms = cl->with.imbalance_check_ms,
+                                     .imbalance_percent = cl->with.imbalance_percent,
                                      .validate_topic = cluster_settings,
                                      .state_changed = cluster_state,
                                      .failed = cluster_failed,
@@ -369,6 +499,38 @@ static inline struct controller_result delete_topic(struct cluster *cl, const ch
     controller_delete_topics(cl->c, &ref, 1, 60000, outcome_to(&o));
     outcome_wait(&o);
     return o.results[0];
+}
+
+/* A request that comes as it is on the wire, and the wait for its answer. */
+struct asked {
+    struct world *w;
+    bool done;
+};
+
+static inline void asked_done(void *arg)
+{
+    struct asked *as = arg;
+    assert_false(as->done);
+    as->done = true;
+}
+
+static inline struct controller_request asked_rq(struct asked *as)
+{
+    return (struct controller_request){&as->w->arena, as->w->loop, asked_done, as};
+}
+
+static inline void asked_wait(struct asked *as)
+{
+    while (!as->done) loop_turn(as->w->loop, 10 * 1000 * 1000);
+}
+
+static inline bool was_told(struct cluster *cl, const char *text)
+{
+    for (int i = 0; i < cl->told_count; i++)
+        if (strcmp(cl->told[i].text, text) == 0) return true;
+    for (int i = 0; i < cl->told_count; i++) print_message("told: %s\n", cl->told[i].text);
+    print_message("not told: %s\n", text);
+    return false;
 }
 
 static inline struct str node_text(struct world *w, const char *path)

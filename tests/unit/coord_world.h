@@ -1,4 +1,4 @@
-/* coord_world.h: one session on either store, driven by one loop that the test turns itself. */
+/* coord_world.h: one session on a store, driven by one loop that the test turns itself. */
 #ifndef TESTS_COORD_WORLD_H
 #define TESTS_COORD_WORLD_H
 
@@ -18,6 +18,7 @@
 #include "coord/coord.h"
 #include "coord/embedded.h"
 #include "coord/memory.h"
+#include "coord/zookeeper.h"
 #include "os/clock.h"
 #include "os/fs.h"
 #include "os/loop.h"
@@ -27,7 +28,7 @@ enum { WORLD_EVENTS_MAX = 64 };
 struct world {
     struct loop *loop;
     struct coord *c;
-    struct coord_memory *memory; /* NULL: the embedded store */
+    struct coord_memory *memory; /* NULL: another store */
     char dir[64];
     bool threaded;
     struct arena arena;
@@ -200,6 +201,24 @@ static inline struct world *world_new(bool embedded)
         w->memory = coord_memory_new(clock_system());
         w->c = coord_memory_connect(w->memory, (struct coord_listener){w->loop, world_listen, w});
     }
+    return w;
+}
+
+/* A session of an ensemble; `connect` with a path of its own. */
+static inline struct world *world_new_zookeeper(const char *connect)
+{
+    struct world *w = mem_zalloc(1, sizeof *w);
+    struct fault f = {OK, ""};
+    arena_init(&w->arena, SIZE_MAX);
+    assert_int_equal(loop_new(&w->loop, clock_system(), 0, NULL), OK);
+    const struct coord_zookeeper_options opt = {.connect = str_of(connect),
+                                                .session_timeout_ms = 6000,
+                                                .connection_timeout_ms = 30000,
+                                                .in_flight_max = 10,
+                                                .listener = {w->loop, world_listen, w}};
+    enum err e = coord_zookeeper_open(&w->c, &opt, &f);
+    assert_string_equal(f.text, "");
+    assert_int_equal(e, OK);
     return w;
 }
 

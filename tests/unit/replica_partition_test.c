@@ -13,6 +13,20 @@ struct replica {
     struct partition *p;
 };
 
+/* Of so many replicas, all in sync, this one is number 0. */
+static void set_role(struct partition *p, bool leads, int32_t epoch, int32_t count)
+{
+    static const int32_t ids[] = {0, 1, 2};
+    const struct partition_role role = {.leads = leads,
+                                        .leader = leads ? 0 : 1,
+                                        .leader_epoch = epoch,
+                                        .replicas = ids,
+                                        .replica_count = count,
+                                        .isr = ids,
+                                        .isr_count = count};
+    partition_set_role(p, &role);
+}
+
 static void start(struct replica *rep, struct partition_services *services, bool group)
 {
     world_init(&rep->w);
@@ -20,8 +34,8 @@ static void start(struct replica *rep, struct partition_services *services, bool
     rep->w.opt.config.flush_group = group;
     rep->w.opt.events = partition_events(rep->p);
     world_open(&rep->w);
-    partition_give_log(rep->p, rep->w.pl);
-    partition_set_role(rep->p, true, 0, 1);
+    partition_give_log(rep->p, rep->w.pl, 0);
+    set_role(rep->p, true, 0, 1);
 }
 
 static void finish(struct replica *rep)
@@ -95,7 +109,7 @@ static void waiters_are_woken_by_what_they_wait_for_alone(void **state)
     assert_int_equal(seen.woken, 1);
     assert_int_equal(durable.woken, 1);
     assert_int_equal(far.woken, 0);
-    partition_set_role(rep.p, false, 1, 1); /* what it waits for may never come */
+    set_role(rep.p, false, 1, 1); /* what it waits for may never come */
     assert_true(far.woken > 0);
     partition_unwait(rep.p, &any.waiter);
     partition_unwait(rep.p, &seen.waiter);

@@ -28,6 +28,7 @@ struct produce_part {
     int level;
     struct buf *packed;
     bool appended;
+    bool counted;            /* it was looked whether enough replicas have it */
     uint32_t flushes_failed; /* of the partition, when the append began */
 };
 
@@ -105,9 +106,7 @@ static enum kerr check_partition(struct request *rq, struct produce_part *part, 
     struct located at;
     enum kerr kerr = locate_leader(rq->broker, name, id, index, -1, &at);
     if (kerr) return kerr;
-    const struct topic_settings *settings = topic_settings(at.topic);
-    if (part->produce->acks == ACKS_ALL && atomic_load(&at.partition->isr_count) < settings->min_insync_replicas)
-        return KERR_NOT_ENOUGH_REPLICAS;
+    if (part->produce->acks == ACKS_ALL && !partition_in_sync_enough(at.partition)) return KERR_NOT_ENOUGH_REPLICAS;
     if (partition_disk_is_full(at.partition)) {
         *message = "The disk of the partition's log directory is full. Free space on it, or shorten retention.";
         return KERR_KAFKA_STORAGE_ERROR;
@@ -343,13 +342,24 @@ static void part_follow_waiting(struct produce_part *part)
     if (part_follow(part) && partition_unwait(part->left, &part->waiter)) partition_wait(part->p, &part->waiter);
 }
 
+/* It is replicated, but the set has shrunk since it was appended: so few have it that it may be lost all the same. */
+static void part_check_replicas(struct produce_part *part)
+{
+    if (!part->appended || part->counted || part->out->error_code || part->produce->acks != ACKS_ALL) return;
+    part->counted = true;
+    if (!partition_in_sync_enough_after(part->p)) part_fail(part, KERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND, NULL);
+}
+
 static bool produce_all_settled(struct produce *p)
 {
     bool all = true;
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         if (part->appended) part_follow_waiting(part);
-        if (part_is_settled(part)) continue;
+        if (part_is_settled(part)) {
+            part_check_replicas(part);
+            continue;
+        }
         enum kerr kerr = part_check_hope(part);
         /* Looked at once more: what failed may have been another flush, after the one that served us. */
         if (!kerr)

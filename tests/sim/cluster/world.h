@@ -1,0 +1,354 @@
+/* world.h: the simulated world of a cluster: brokers, the network between them, their disks, the coordination store,
+ * clients, and who disturbs them.  One thread; a seed decides everything.
+ *
+ * What has a loop is turned when its loop has something to do.  Brokers have each a loop of their own, everybody else
+ * (clients, who disturbs, who looks) lives on the world's loop, whose timers are the world's calendar. */
+#ifndef TESTS_SIM_CLUSTER_WORLD_H
+#define TESTS_SIM_CLUSTER_WORLD_H
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/list.h"
+#include "base/mem.h"
+#include "broker/broker.h"
+#include "coord/coord_internal.h"
+#include "coord/memory.h"
+#include "heap.h"
+#include "os/fs_sim.h"
+#include "os/net_sim.h"
+#include "wire/apis.h"
+
+enum {
+    NODES_MAX = 5,
+    CLIENTS_MAX = 8,
+    TOPICS_MAX = 3,
+    PARTITIONS_MAX = 4, /* of a topic */
+    HOSTS_MAX = NODES_MAX + CLIENTS_MAX,
+    PORT = 9092
+};
+#define T0_MS (INT64_C(1700000000) * 1000)
+#define MS    INT64_C(1000)
+#define S     INT64_C(1000000)
+
+struct world;
+
+/* ---- Brokers: machine.c */
+
+enum machine_state {
+    MACHINE_DOWN,
+    MACHINE_UP,      /* its process runs: it starts, serves or stops */
+    MACHINE_STOPPING /* it was told to stop */
+};
+
+/* Something that a node has asked for and that happens later: a job of its workers, a call of the store. */
+struct machine_job {
+    struct job *job;
+    int64_t at_us;
+};
+
+struct store_call {
+    struct list_node link;
+    struct coord_call *call;
+    int64_t at_us;
+};
+
+struct machine {
+    struct world *w;
+    int index; /* its host, too; the broker's id is index + 1 */
+    enum machine_state state;
+    struct clock clock;
+    struct rng rng;
+    int64_t mono_us_base, skew_ms;
+    uint64_t random;
+    struct fs_sim *disk;
+    struct broker_run *run;
+    struct fault fault;
+    int lives;
+    int64_t next_turn_us, paused_until_us; /* paused: it is not turned */
+    struct machine_job *jobs;
+    size_t job_count, job_cap;
+
+    /* Its session with the store. */
+    struct coord *coord;
+    const struct coord_ops *coord_ops;
+    struct list store_calls; /* not executed yet */
+    int64_t store_last_us;   /* when the latest of them arrives */
+    bool store_cut;
+
+    struct timer start; /* it is started again */
+};
+
+/* One of the store's sessions, of a node's life. */
+struct session {
+    int64_t id, heard_us; /* heard_us: when the store last heard of it */
+    int node, life;
+    bool over;
+};
+
+/* ---- Connections of clients: peer.c */
+
+/* One request; zeroed, embedded in what it is about.  `done` runs once: `response` NULL when the connection broke or
+ * the answer did not come in time, and then nobody knows whether the broker did as told. */
+struct call {
+    struct list_node link;
+    struct peer *peer;
+    enum api api;
+    int16_t version;
+    int32_t correlation_id;
+    int64_t deadline_us;
+    bool no_answer; /* acks=0 */
+    void (*done)(struct call *c, const void *response);
+};
+
+/* A client's connection to a broker, opened when it is used. */
+struct peer {
+    struct world *w;
+    int client, node;
+    struct sock *sock;
+    bool connected;
+    uint8_t *out, *in;
+    size_t out_size, out_cap, out_at, in_size, in_cap;
+    struct list calls; /* in the order of their answers */
+    int32_t correlation_id;
+    struct timer timer;
+    struct loop_msg broken_msg;
+    bool broken;
+};
+
+/* ---- Clients */
+
+/* What a client knows of where partitions are led. */
+struct place {
+    int node; /* -1: nobody knows */
+    int32_t epoch;
+};
+
+struct map {
+    struct place places[TOPICS_MAX][PARTITIONS_MAX];
+    struct call call; /* Metadata, under way while `asking` */
+    bool asking;
+};
+
+enum { BATCHES_MAX = 12, BATCH_RECORDS_MAX = 4 };
+
+/* One batch of a producer, from its making to its acknowledgement. */
+struct batch {
+    struct call call;
+    struct lane *lane;
+    uint64_t first_id; /* its records have this id and those that follow */
+    int32_t count, sequence;
+    bool sent;
+    int attempts;
+    size_t size;
+    uint8_t *bytes;
+};
+
+/* A producer's batches for one partition, oldest first; those before `next` are under way. */
+struct lane {
+    struct producer *producer;
+    int topic, partition;
+    struct batch *batches[BATCHES_MAX];
+    int count, in_flight;
+    int32_t next_sequence;
+    uint64_t next_id;
+    bool waits; /* for new metadata, or a pause */
+    struct timer again;
+};
+
+struct client {
+    struct world *w;
+    int index;
+    struct peer peers[NODES_MAX];
+    struct map map;
+};
+
+struct producer {
+    struct client client;
+    int16_t acks;
+    bool idempotent;
+    int64_t producer_id;
+    int16_t producer_epoch;
+    struct call init;
+    struct timer make, again;
+    int lane_count, in_flight_max;
+    struct lane lanes[PARTITIONS_MAX];
+    int64_t made, acked, left;
+};
+
+struct consumer {
+    struct client client;
+    int topic;
+    struct timer poll;
+    struct {
+        int64_t position;
+        struct call call;
+        bool under_way;
+    } parts[PARTITIONS_MAX];
+};
+
+/* ---- What must be: check.c */
+
+struct acked_batch {
+    uint64_t first_id;
+    int32_t count;
+    int64_t base_offset; /* -1: it was said to be a duplicate, nobody said where */
+};
+
+struct model_part {
+    uint64_t *seen; /* by offset: the id that a consumer saw there, 0 none */
+    size_t seen_count, seen_cap;
+    struct acked_batch *acked;
+    size_t acked_count, acked_cap;
+    struct {
+        int32_t epoch;
+        int node, life;
+    } * leaders; /* who led in which epoch */
+    size_t leader_count, leader_cap;
+};
+
+struct topic {
+    const char *name;
+    int partitions;
+    bool exists;
+    struct model_part parts[PARTITIONS_MAX];
+};
+
+/* ---- The world */
+
+struct setup {
+    int nodes, clients;
+    int64_t faults_until_us;
+    int64_t fault_every_us;
+    unsigned weights[16]; /* of the faults, see faults.c */
+    bool power;           /* logs are flushed before they count, and power goes off */
+};
+
+struct world_options {
+    int nodes;    /* 0: the seed decides */
+    bool verbose; /* tells the history, and what the brokers log */
+    bool logs;    /* what the brokers log is part of the history's hash */
+};
+
+struct world_result {
+    bool failed;
+    uint64_t hash; /* of the history */
+    int64_t acked, faults;
+};
+
+struct world {
+    uint64_t seed, random, hash;
+    bool failed, calm; /* calm: faults have ended */
+    struct world_options opt;
+    struct setup setup;
+    struct clock clock;
+    int64_t now_us;
+    struct loop *loop;
+    struct net_sim *net;
+    struct coord_memory *store;
+    struct buf_pool *bufs; /* of what clients write */
+    struct machine nodes[NODES_MAX];
+    struct session *sessions;
+    size_t session_count, session_cap;
+    struct timer session_timer;
+    int turning; /* whose code runs; -1 nobody's */
+    int topic_count;
+    struct topic topics[TOPICS_MAX];
+    struct client admin;
+    struct call admin_call;
+    struct timer admin_timer;
+    bool topics_made;
+    int producer_count, consumer_count;
+    struct producer producers[4];
+    struct consumer consumers[4];
+    struct timer fault_timer;
+    struct list undos; /* faults that will end */
+    int64_t acked, faults;
+};
+
+/* The one that runs. */
+extern struct world *the_world;
+
+struct world_result world_run(uint64_t seed, const struct world_options *opt);
+
+uint64_t draw_from(uint64_t *random, uint64_t below);
+static inline uint64_t draw(struct world *w, uint64_t below)
+{
+    return draw_from(&w->random, below);
+}
+static inline bool one_in(struct world *w, uint64_t n)
+{
+    return draw(w, n) == 0;
+}
+/* From `low` to `high`, both included. */
+static inline int64_t draw_between(struct world *w, int64_t low, int64_t high)
+{
+    return low + (int64_t)draw(w, (uint64_t)(high - low + 1));
+}
+
+/* A line of the history: part of its hash, shown when that was asked for. */
+void tell(struct world *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Something is not as promised: tells, and the run ends. */
+void wrong(struct world *w, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Lets the world go on until `until_us`, or until something is wrong, or `enough`. */
+void world_turn_until(struct world *w, int64_t until_us, bool (*enough)(struct world *w));
+void world_timer(struct world *w, struct timer *t, int64_t in_us);
+
+/* ---- machine.c */
+
+void machine_init(struct world *w, int index);
+void machine_start(struct machine *n);
+/* Its process dies at once; with `power`, what its disk does not have is lost. */
+void machine_kill(struct machine *n, bool power);
+void machine_stop(struct machine *n);
+void machine_pause(struct machine *n, int64_t for_us);
+void machine_start_later(struct machine *n, int64_t in_us);
+static inline bool machine_is_paused(const struct machine *n)
+{
+    return n->w->now_us < n->paused_until_us;
+}
+/* When it has something to do. */
+int64_t machine_due_us(const struct machine *n);
+void machine_turn(struct machine *n);
+/* The same of what it has sent to the store. */
+int64_t machine_store_due_us(const struct machine *n);
+void machine_store_turn(struct machine *n);
+/* Sessions that were not heard of for too long expire. */
+void sessions_start(struct world *w);
+bool machine_serves(const struct machine *n);
+/* Its replica, NULL: it has none now. */
+struct partition *machine_partition(const struct machine *n, const char *topic, int partition);
+
+/* ---- peer.c */
+
+void client_init(struct world *w, struct client *c, int index);
+void peer_send(struct peer *p, struct call *c, const void *request, int64_t timeout_us);
+void peer_break(struct peer *p);
+/* Asks some broker where the partitions are led; `known` is called when there is an answer. */
+void map_ask(struct client *c);
+int client_some_node(struct client *c);
+
+/* ---- producer.c, consumer.c */
+
+void producer_start(struct world *w, struct producer *p, int client, int topic, bool all);
+bool producer_is_done(const struct producer *p);
+void producer_map_came(struct producer *p);
+void consumer_start(struct world *w, struct consumer *c, int client, int topic);
+
+/* ---- faults.c, settle.c, check.c */
+
+void faults_start(struct world *w);
+/* All that is broken is mended. */
+void faults_end(struct world *w);
+void settle(struct world *w);
+void check_acked(struct world *w, int topic, int partition, const struct acked_batch *b);
+/* A consumer has been given this record. */
+void check_seen(struct world *w, int topic, int partition, int64_t offset, uint64_t id, const char *who);
+/* After a turn of the node: one leader an epoch. */
+void check_leaders(struct machine *n);
+/* What consumers must have seen by now; the world is whole. */
+void check_end(struct world *w);
+/* The id of a record of ours. */
+uint64_t record_id(struct bytes value);
+
+#endif

@@ -1,0 +1,300 @@
+"""Load on a cluster while things break, and the checker of what became of it.
+
+load = Load(cluster, "topic", producers=2)      # idempotent producers with acks=all, and a consumer that follows
+load.start(); ...; load.stop(); load.check()    # every acknowledged record once, where it was acknowledged, in order
+
+Each producer writes "NUMBER:SEQUENCE" with its number as key, so that one producer's records of a partition are in the
+order of their sequences.  The consumer reads everything while it is written: what it has seen at an offset must be there
+in the end, too, and it must never see an offset twice or leave one out."""
+
+import collections
+import json
+import subprocess
+import threading
+import time
+
+import confluent_kafka
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from brokers import ENDS_WITH_US, JVM, jars, wait_until
+
+FOREVER_MS = 10 * 60 * 1000
+
+
+class Writer(threading.Thread):
+    """An idempotent producer of librdkafka; gives no record up for as long as a test may last."""
+
+    def __init__(self, bootstrap, topic, number, per_second, acks="all"):
+        super().__init__(daemon=True)
+        self.topic, self.number, self.per_second = topic, number, per_second
+        self.acknowledged = []  # (partition, offset, sequence), in the order of the acknowledgements
+        self.failures = []
+        self.finish = threading.Event()
+        self.written = 0
+        self.longest_wait = 0.0  # from the call to the acknowledgement
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "acks": acks,
+            "enable.idempotence": acks == "all",
+            "message.timeout.ms": FOREVER_MS,
+            "linger.ms": 5,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "retry.backoff.ms": 20,
+            "topic.metadata.refresh.interval.ms": 1000,
+            "socket.timeout.ms": 10000,
+            "error_cb": self._on_error,
+            "log_level": 0,
+        }
+        self.producer = Producer(settings)
+
+    def _on_error(self, error):
+        if error.fatal():
+            self.failures.append(str(error))
+
+    def _on_delivery(self, sequence, asked):
+        def note(error, message):
+            if error is not None:
+                self.failures.append(f"record {sequence}: {error}")
+                return
+            self.acknowledged.append((message.partition(), message.offset(), sequence))
+            self.longest_wait = max(self.longest_wait, time.monotonic() - asked)
+
+        return note
+
+    def run(self):
+        due = time.monotonic()
+        while not self.finish.is_set() and not self.failures:
+            now = time.monotonic()
+            if now < due:
+                self.producer.poll(due - now)
+                continue
+            due = max(due + 1 / self.per_second, now - 1)  # what could not be written is not made up for in a burst
+            text = f"{self.number}:{self.written}"
+            try:
+                note = self._on_delivery(self.written, now)
+                self.producer.produce(self.topic, text, f"{self.number}-{self.written % 97}", on_delivery=note)
+                self.written += 1
+            except BufferError:
+                self.producer.poll(0.05)
+
+    def stop(self, seconds):
+        self.finish.set()
+        self.join()
+        left = self.producer.flush(seconds)
+        assert not self.failures, f"producer {self.number}: {self.failures[:5]}"
+        assert left == 0, f"producer {self.number}: {left} records are not acknowledged {seconds} s after the last fault"
+
+
+class JavaWriter:
+    """Kafka's own VerifiableProducer: the Java client, idempotent, acks=all."""
+
+    def __init__(self, cluster, topic, number, per_second):
+        self.number = number
+        config = cluster.directory / f"java-producer-{number}.properties"
+        config.write_text(f"enable.idempotence=true\ndelivery.timeout.ms={FOREVER_MS}\nreconnect.backoff.max.ms=500\n")
+        command = [*ENDS_WITH_US, *cluster.prefix("hub"), *JVM, "-cp", jars("3.9.1")]
+        command += ["org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", cluster.bootstrap]
+        command += ["--topic", topic, "--acks", "-1", "--throughput", str(per_second)]
+        command += ["--value-prefix", str(number), "--producer.config", str(config)]
+        self.out = (cluster.directory / f"java-producer-{number}.out").open("w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=subprocess.STDOUT)
+
+    def stop(self, seconds):
+        """SIGTERM has it send what it has, and end."""
+        self.process.terminate()
+        try:
+            self.process.wait(seconds)
+        finally:
+            self.process.kill()
+
+    @property
+    def acknowledged(self):
+        self.out.seek(0)
+        found = []
+        for line in self.out:
+            if not line.startswith("{"):
+                continue
+            event = json.loads(line)
+            assert event["name"] != "producer_send_error", f"producer {self.number}: {event}"
+            if event["name"] == "producer_send_success":
+                sequence = int(event["value"].split(".")[1])
+                found.append((event["partition"], event["offset"], sequence))
+        return found
+
+
+class Follower(threading.Thread):
+    """A consumer of all partitions from the first offset on, which notes what it sees and complains of gaps."""
+
+    def __init__(self, bootstrap, topic, partitions):
+        super().__init__(daemon=True)
+        self.topic = topic
+        self.seen = collections.defaultdict(list)  # partition -> values, by offset
+        self.failures = []
+        self.finish = threading.Event()
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "follower",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": False,
+                "fetch.wait.max.ms": 100,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        self.consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
+
+    def run(self):
+        while not self.finish.is_set() and not self.failures:
+            for message in self.consumer.consume(500, 0.2):
+                self._note(message)
+        self.consumer.close()
+
+    def _note(self, message):
+        error = message.error()
+        if error is not None:
+            if error.fatal() or error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET:
+                self.failures.append(f"partition {message.partition()}: {error}")
+            return
+        seen = self.seen[message.partition()]
+        if message.offset() != len(seen):
+            self.failures.append(f"partition {message.partition()}: offset {message.offset()} after {len(seen) - 1}")
+        seen.append(message.value())
+
+
+class Load:
+    def __init__(self, cluster, topic, producers=2, java=0, per_second=200, partitions=6, config=None):
+        self.cluster, self.topic, self.partitions = cluster, topic, partitions
+        self._create({"min.insync.replicas": "2", **(config or {})})
+        with cluster.clients():
+            self.writers = [Writer(cluster.bootstrap, topic, n, per_second) for n in range(producers)]
+            self.follower = Follower(cluster.bootstrap, topic, partitions)
+        self._java, self._per_second = java, per_second
+
+    def _create(self, config):
+        def made():
+            with self.cluster.controller().connect() as c:
+                row = c.create_topic(self.topic, self.partitions, 3, config)
+            return row.ErrorCode in (0, 36)
+
+        wait_until(made, 30, f"{self.topic} is made")
+
+    def start(self):
+        first = len(self.writers)
+        numbers = range(first, first + self._java)
+        self.writers += [JavaWriter(self.cluster, self.topic, n, self._per_second) for n in numbers]
+        with self.cluster.clients():
+            for writer in self.writers:
+                if isinstance(writer, Writer):
+                    writer.start()
+            self.follower.start()
+        return self
+
+    def acknowledged(self):
+        return sum(len(w.acknowledged) for w in self.writers)
+
+    def wait_progress(self, records, seconds=60):
+        """Until so many more records are acknowledged."""
+        goal = self.acknowledged() + records
+        wait_until(lambda: self.acknowledged() >= goal, seconds, f"{records} more records are acknowledged")
+
+    def stop(self, seconds=60):
+        """Everything that was written is acknowledged, at the latest so long after the end of all faults."""
+        for writer in self.writers:
+            writer.stop(seconds)
+
+    # What must hold in the end
+
+    def check(self):
+        ends = self._ends()
+        read = lambda p: len(self.follower.seen[p]) >= ends[p] or self.follower.failures  # noqa: E731
+        wait_until(lambda: all(read(p) for p in range(self.partitions)), 60, f"the consumer has read up to {ends}")
+        self.follower.finish.set()
+        self.follower.join()
+        assert not self.follower.failures, self.follower.failures
+        final = self._read_all(ends)
+        for p in range(self.partitions):
+            assert self.follower.seen[p] == final[p], f"partition {p}: {_difference(self.follower.seen[p], final[p])}"
+        self._check_acknowledged(final)
+        self._check_order(final)
+        self._check_replicas(ends)
+
+    def _check_acknowledged(self, final):
+        for writer in self.writers:
+            for partition, offset, sequence in writer.acknowledged:
+                there = final[partition][offset] if offset < len(final[partition]) else None
+                assert there is not None, f"lost: {writer.number}:{sequence} at {partition}/{offset}"
+                number, found = _parse(there)
+                assert (number, found) == (writer.number, sequence), (
+                    f"partition {partition} offset {offset} holds {there}, not {writer.number}:{sequence}"
+                )
+
+    def _check_order(self, final):
+        for p, values in final.items():
+            last = collections.defaultdict(lambda: -1)
+            for offset, value in enumerate(values):
+                number, sequence = _parse(value)
+                assert sequence > last[number], f"partition {p} offset {offset}: {value} after {number}:{last[number]}"
+                last[number] = sequence
+
+    def _check_replicas(self, ends):
+        """Every replica's log has the same end; a follower answers for its own log to who asks as a debugger."""
+        for broker in self.cluster:
+            with broker.connect() as c:
+                for p in range(self.partitions):
+                    assert log_end(c, self.topic, p) == ends[p], f"partition {p} ends elsewhere on {broker.number}"
+
+    def _ends(self):
+        with self.cluster.clients():
+            consumer = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": "ends", "log_level": 0})
+            try:
+                return [
+                    consumer.get_watermark_offsets(TopicPartition(self.topic, p), 30)[1] for p in range(self.partitions)
+                ]
+            finally:
+                consumer.close()
+
+    def _read_all(self, ends):
+        """partition -> values, read anew."""
+        with self.cluster.clients():
+            again = Follower(self.cluster.bootstrap, self.topic, self.partitions)
+            again.start()
+        wait_until(
+            lambda: again.failures or all(len(again.seen[p]) >= ends[p] for p in range(self.partitions)),
+            60,
+            "everything is read again",
+        )
+        again.finish.set()
+        again.join()
+        assert not again.failures, again.failures
+        return {p: again.seen[p] for p in range(self.partitions)}
+
+
+def _parse(value):
+    """(producer, sequence) of "NUMBER:SEQUENCE", or "NUMBER.SEQUENCE" as Kafka's tool writes it."""
+    number, sequence = value.replace(b".", b":").split(b":")
+    return int(number), int(sequence)
+
+
+def _difference(one, other):
+    for offset, (a, b) in enumerate(zip(one, other)):
+        if a != b:
+            return f"offset {offset} was {a} and is {b}"
+    return f"{len(one)} records were seen and {len(other)} are there"
+
+
+DEBUGGING_REPLICA, LATEST = -2, -1
+
+
+def log_end(connection, topic, partition):
+    row = {"Name": topic, "Partitions": [{"PartitionIndex": partition, "Timestamp": LATEST}]}
+    answer = connection.call("ListOffsets", 5, ReplicaId=DEBUGGING_REPLICA, IsolationLevel=0, Topics=[row])
+    found = answer.Topics[0].Partitions[0]
+    assert found.ErrorCode == 0, found
+    return found.Offset
+
+

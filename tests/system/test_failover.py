@@ -1,0 +1,172 @@
+"""Who leads after a failure, and what a wrong suspicion costs: nothing that was acknowledged."""
+
+import json
+
+import network
+import pytest
+from confluent_kafka import Producer
+
+from batches import Record, build
+from brokers import wait_until
+from cluster import Cluster
+from load import Load, log_end
+
+pytestmark = [
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(bool(network.missing()), reason=network.missing() or ""),
+]
+# In-sync sets shrink only by what the controller does.
+CONFIG = {"replica.lag.time.max.ms": "30000", "num.io.threads": "2"}
+NOT_LEADER_OR_FOLLOWER = 6
+
+
+@pytest.fixture
+def cluster(kind, tmp_path):
+    kinds = ["kafka39" if kind == "kafka43" else kind] * 3
+    with Cluster(tmp_path, 3, config=CONFIG, network=True, kinds=kinds) as one:
+        yield one.start()
+
+
+def make_topic(cluster, name, assignment, config=None):
+    rows = [{"PartitionIndex": p, "BrokerIds": ids} for p, ids in enumerate(assignment)]
+    configs = [{"Name": key, "Value": value} for key, value in (config or {}).items()]
+    row = {"Name": name, "NumPartitions": -1, "ReplicationFactor": -1, "Assignments": rows, "Configs": configs}
+    with cluster.controller().connect() as c:
+        made = c.call("CreateTopics", Topics=[row], timeoutMs=30000).Topics[0]
+        assert made.ErrorCode == 0, made
+    cluster.wait_whole()
+
+
+def leader_of(cluster, topic, partition=0):
+    return cluster.states()[topic, partition][0]
+
+
+def others(cluster, *taken):
+    return [b for b in cluster if b not in taken]
+
+
+@pytest.mark.barnabas_only
+def test_the_replica_with_the_most_records_succeeds_a_killed_leader(cluster):
+    """Written with acks=1 while one follower is slow: it is in sync still, and stands first, but has less."""
+    controller = cluster.controller()
+    slow, fast = others(cluster, controller)
+    leader = controller
+    make_topic(cluster, "most", [[leader.number, slow.number, fast.number]])
+    cluster.network.throttle(f"b{leader.number}", f"b{slow.number}", 20_000, ways=1)
+    batch = build([Record(value=b"x" * 1000)] * 100)
+    with leader.connect() as c:
+        for _ in range(20):
+            assert c.produce("most", 0, batch, acks=1).ErrorCode == 0
+    with fast.connect() as c:
+        wait_until(lambda: log_end(c, "most", 0) == 2000, 30, "the fast follower has everything")
+    with slow.connect() as c:
+        assert log_end(c, "most", 0) < 2000
+    assert set(cluster.states()["most", 0][2]) == {1, 2, 3}
+    leader.kill()
+    wait_until(lambda: leader_of(cluster, "most") not in (leader.number, -1), 60, "another leads")
+    assert leader_of(cluster, "most") == fast.number
+    with fast.connect() as c:
+        assert log_end(c, "most", 0) == 2000
+    cluster.network.heal()
+    leader.start()
+    cluster.wait_whole()
+    for broker in cluster:
+        with broker.connect() as c:
+            assert log_end(c, "most", 0) == 2000
+
+
+@pytest.mark.parametrize("whom", ["the-controller", "everybody"])
+def test_a_live_broker_whose_port_refuses_costs_no_record(cluster, whom):
+    """It looks dead to the controller (or to all), while it lives and has its session."""
+    load = Load(cluster, "refused").start()
+    load.wait_progress(200)
+    controller = cluster.controller()
+    victim = others(cluster, controller)[0]
+    name = f"b{victim.number}"
+    cluster.network.refuse(name, victim.port, f"b{controller.number}" if whom == "the-controller" else None)
+    load.wait_progress(500, 90)
+    if victim.kind == "barnabas":
+        led = lambda: [k for k, (leader, _, _) in cluster.states().items() if leader == victim.number]  # noqa: E731
+        wait_until(lambda: not led(), 30, "it has lost its leaders")
+    cluster.network.accept(name)
+    cluster.wait_whole()
+    load.wait_progress(100)
+    load.stop()
+    load.check()
+
+
+def test_a_broker_that_only_the_controller_cannot_reach_costs_no_record(cluster):
+    """Packets between them are lost without a word: only the session, or time, would tell."""
+    load = Load(cluster, "unreached").start()
+    load.wait_progress(200)
+    controller = cluster.controller()
+    victim = others(cluster, controller)[0]
+    cluster.network.cut(f"b{controller.number}", f"b{victim.number}")
+    load.wait_progress(500, 90)
+    cluster.network.heal()
+    cluster.wait_whole()
+    load.stop()
+    load.check()
+
+
+def test_a_controller_cut_off_from_zookeeper_is_deposed_and_changes_nothing(cluster):
+    load = Load(cluster, "deposed").start()
+    load.wait_progress(100)
+    old = cluster.controller()
+    epoch = cluster.znode("/controller_epoch")
+    cluster.network.cut(f"b{old.number}", ["z1"])
+    wait_until(lambda: cluster.controller() is not old, 60, "another is elected")
+    load.wait_progress(200, 90)
+    before = cluster.states()
+    cluster.network.heal()
+    cluster.wait_whole()
+    assert cluster.znode("/controller_epoch") == epoch + 1, "the deposed one took the office again by itself"
+    epochs = {key: state["controller_epoch"] for key, state in states_in_full(cluster).items()}
+    assert all(e <= epoch + 1 for e in epochs.values()) and before.keys() == epochs.keys()
+    load.stop()
+    load.check()
+
+
+def states_in_full(cluster):
+    found = {}
+    with cluster.clients(), cluster.zookeepers.client() as zk:
+        for topic, partition in cluster.states():
+            found[topic, partition] = json.loads(zk.get(f"/brokers/topics/{topic}/partitions/{partition}/state")[0])
+    return found
+
+
+def test_a_producer_is_told_to_try_again_while_nobody_leads_and_succeeds_after(cluster):
+    controller = cluster.controller()
+    owner, witness = others(cluster, controller)
+    make_topic(cluster, "alone", [[owner.number]])
+    with cluster.clients():
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 120000, "log_level": 0})
+    results = []
+    note = lambda error, message: results.append((error, message.offset()))  # noqa: E731
+    producer.produce("alone", b"before", on_delivery=note)
+    assert producer.flush(30) == 0
+    owner.kill()
+    wait_until(lambda: leader_of(cluster, "alone") == -1, 60, "nobody leads")
+    with witness.connect() as c:
+        answer = c.produce("alone", 0, build([Record(value=b"x")]), acks=1)
+        assert answer.ErrorCode in (3, NOT_LEADER_OR_FOLLOWER), answer  # 3: it is no replica of it
+        row = c.metadata("alone").Topics[0].Partitions[0]
+        assert (row.ErrorCode, row.LeaderId) == (5, -1), "LEADER_NOT_AVAILABLE"
+    producer.produce("alone", b"after", on_delivery=note)
+    producer.poll(0)
+    owner.start()
+    assert producer.flush(60) == 0
+    assert results == [(None, 0), (None, 1)]
+
+
+def test_a_lost_broker_comes_back_on_an_empty_disk_with_all_its_data(cluster):
+    load = Load(cluster, "lost").start()
+    load.wait_progress(500)
+    victim = others(cluster, cluster.controller())[0]
+    victim.kill()
+    victim.forget_data()
+    load.wait_progress(200, 90)
+    victim.start()
+    cluster.wait_whole(60)
+    load.stop()
+    load.check()
