@@ -16,8 +16,7 @@
 
 void partition_follow(struct partition *p, int64_t leader_high_watermark)
 {
-    /* Also what waits for our own flush: the leader counts it, or does not count us.  Nobody would tell it again. */
-    int64_t reached = MIN(leader_high_watermark, plog_end(p->pl));
+    int64_t reached = MIN(leader_high_watermark, plog_safe_end(p->pl));
     if (reached <= partition_high_watermark(p)) return; /* a leader that has just been elected may know of less */
     partition_raise_high_watermark(p, reached);
     partition_progressed(p);
