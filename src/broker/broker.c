@@ -13,6 +13,7 @@
 #include "broker/fetch_sessions.h"
 #include "broker/following.h"
 #include "broker/groups.h"
+#include "broker/leading.h"
 #include "broker/log_dirs.h"
 #include "broker/producer_ids.h"
 #include "broker/registration.h"
@@ -137,6 +138,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
 {
     struct broker *br = &run->br;
     struct config_list dirs = config_log_dirs(cfg);
+    br->leading = leading_new(br);
     const struct replicas_options opt = {
         .fs = br->fs,
         .clock = br->clock,
@@ -168,6 +170,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .ask_again = log_dirs_ask_again,
         .dir_failed_arg = run,
         .following = broker_following(br),
+        .leading = leading_options(br->leading, cfg),
         .role_changed = groups_role_changed,
         .role_changed_arg = br->groups,
     };
@@ -273,6 +276,7 @@ static void free_parts(struct broker_run *run)
     control_free(br->control);
     producer_ids_free(br->producer_ids);
     to_controller_free(br->to_controller);
+    leading_free(br->leading);
     dynamic_config_free(br->dynamic_config);
     registration_free(run->registration);
     server_free(br->server);

@@ -27,6 +27,7 @@ struct coord;
 struct fetch_sessions;
 struct fetchers;
 struct groups;
+struct leading;
 struct producer_ids;
 struct server;
 struct to_controller;
@@ -58,7 +59,8 @@ struct broker {
     struct controller *controller;
     struct control *control;                 /* what a controller tells us, */
     struct cluster_channel *cluster_channel; /*   ours tells others, */
-    struct to_controller *to_controller;     /*   and we ask */
+    struct leading *leading;
+    struct to_controller *to_controller; /*   and we ask */
     struct replicas *replicas;
     struct metadata *metadata;
     struct dynamic_config *dynamic_config;

@@ -9,6 +9,7 @@ enum {
     LEADER_AND_ISR_BY_TOPIC_SINCE = 2,
     LEADER_AND_ISR_ANSWER_BY_ID_SINCE = 5,
     UPDATE_METADATA_ENDPOINTS_SINCE = 1,
+    UPDATE_METADATA_RACKS_SINCE = 2,
     UPDATE_METADATA_LISTENERS_SINCE = 3,
     UPDATE_METADATA_BY_TOPIC_SINCE = 5,
     STOP_REPLICA_BY_TOPIC_SINCE = 1,
@@ -132,6 +133,7 @@ const struct update_metadata_request *update_metadata_modern(const struct update
     for (int32_t i = 0; i < in->live_brokers_count; i++) {
         out->live_brokers[i] = in->live_brokers[i];
         name_endpoints(&out->live_brokers[i], version, a);
+        if (version < UPDATE_METADATA_RACKS_SINCE) out->live_brokers[i].rack = STR_NULL;
     }
     return out;
 }

@@ -250,10 +250,10 @@ static void on_entity(void *arg, const struct coord_result *r)
         fault_set(&f, e, "%s", r->text ? r->text : err_text(e));
     else
         e = dynamic_config_decode(r->path, r->data, &m, &f);
-    if (e && e != ERR_NOT_FOUND && !dynamic_config_session_is_over(e)) {
+    if (e && e != ERR_NOT_FOUND && !coord_session_over(e)) {
         LOG_ERROR("dynamic_config_unreadable", "path=%.*s reason=\"%s\"; the old settings stay", STR_ARG(r->path),
                   f.text);
-    } else if (!dynamic_config_session_is_over(e) && dynamic_config_store(dc, er->kind, er->name, m)) {
+    } else if (!coord_session_over(e) && dynamic_config_store(dc, er->kind, er->name, m)) {
         if (er->kind == CONFIG_ENTITY_TOPIC) {
             LOG_INFO("topic_config_changed", "topic=%.*s", STR_ARG(er->name));
             dynamic_config_apply_topic(dc, er->name);

@@ -468,6 +468,7 @@ static void plan_from_request(struct fetch_plan *plan, const struct plan_args *a
                 .fetch_offset = fp->fetch_offset,
                 .log_start_offset = fp->log_start_offset,
                 .max_bytes = fp->partition_max_bytes,
+                .known_high_watermark = fp->high_watermark,
             };
         }
     }
@@ -501,6 +502,7 @@ static void plan_from_session(struct fetch_plan *plan, struct fetch_session *s, 
             .fetch_offset = part->fetch_offset,
             .log_start_offset = part->log_start_offset,
             .max_bytes = part->max_bytes,
+            .known_high_watermark = part->told_high_watermark,
             .part = part,
         };
     ASSERT(plan->count == s->size.count);

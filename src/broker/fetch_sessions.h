@@ -48,6 +48,7 @@ struct fetch_item {
     int32_t current_leader_epoch, last_fetched_epoch;
     int64_t fetch_offset, log_start_offset;
     int32_t max_bytes;
+    int64_t known_high_watermark;    /* what the asker was told last; -1: nothing; INT64_MAX: nobody can tell */
     struct fetch_session_part *part; /* NULL without a session; for fetch_plan_include() only */
 };
 

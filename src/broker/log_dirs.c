@@ -21,7 +21,7 @@ static void told(void *arg, const struct coord_result *r)
 {
     struct broker_run *run = arg;
     struct loop *home = broker_home(&run->br);
-    if (!r->err || r->err == ERR_CLOSED || run->stopping) return;
+    if (!r->err || coord_session_over(r->err) || run->stopping) return;
     LOG_WARN("log_dir_failure_not_told", "error=%s reason=\"tried again\"", err_name(r->err));
     run->dir_timer.fire = tell_again;
     loop_timer_set(home, &run->dir_timer, loop_now_us(home) + TELL_AGAIN_US);

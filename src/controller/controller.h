@@ -261,6 +261,8 @@ struct controller_topic {
     bool deleting;
 };
 
+/* Looks now whether leaders are where they should be, as it does from time to time by itself. */
+void controller_balance(struct controller *c);
 enum controller_state controller_state(const struct controller *c);
 int32_t controller_epoch(const struct controller *c);
 size_t controller_topic_count(const struct controller *c);

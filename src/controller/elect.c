@@ -322,7 +322,12 @@ static void balance_drop(struct controller *c, struct event *ev)
 
 void balance_fire(struct timer *t)
 {
-    struct controller *c = CONTAINER_OF(t, struct controller, balance);
+    controller_balance(CONTAINER_OF(t, struct controller, balance));
+}
+
+void controller_balance(struct controller *c)
+{
+    ASSERT_OWNER(c->opt.loop);
     struct balance *b = mem_zalloc(1, sizeof *b);
     b->ev = (struct event){.run = balance_run, .drop = balance_drop};
     arena_init(&b->arena, SIZE_MAX);

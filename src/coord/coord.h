@@ -135,6 +135,12 @@ struct coord_listener {
     void *arg;
 };
 
+/* Whether a call failed because the session is over: closed or expired.  What it held is gone. */
+static inline bool coord_session_over(enum err e)
+{
+    return e == ERR_CLOSED || e == ERR_EXPIRED;
+}
+
 /* Of the session that was told of last; owner of the listener's loop. */
 int64_t coord_session_id(const struct coord *c);
 /* After COORD_EXPIRED, once everything of the old session has been laid down: begins a new one; COORD_CONNECTED

@@ -42,10 +42,10 @@ struct coord_call {
 struct coord_ops {
     /* Takes the call over; any thread.  A close call ends the session and is delivered last. */
     void (*submit)(struct coord *c, struct coord_call *call);
-    /* Begins a new session in place of the expired one; NULL: sessions of this store do not expire. */
-    void (*renew)(struct coord *c);
     /* Frees the store's part and `c`, on the loop of the close; nothing is in flight any more. */
     void (*free)(struct coord *c);
+    /* Begins a new session in place of the expired one; NULL: sessions of this store do not expire. */
+    void (*renew)(struct coord *c);
 };
 
 /* First member of each store's session struct. */

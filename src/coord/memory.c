@@ -48,9 +48,9 @@ struct session {
     struct coord c;
     struct coord_memory *m;
     struct list_node link;
-    bool abandoned;     /* its process is gone */
     bool over;          /* the store has ended it; its user hears of it unless it is cut off */
     bool cut;           /* out of reach: calls and events wait */
+    bool abandoned;     /* nobody is there to hear of anything */
     bool delayed;       /* calls wait for coord_memory_run() */
     struct list calls;  /* out: not executed, or (CALL_UNSURE) ended and behind such a one */
     struct list events; /* what its watches saw while it was cut off */
@@ -492,16 +492,6 @@ void coord_memory_expire(struct coord_memory *m, int64_t session)
     pthread_mutex_unlock(&m->lock);
 }
 
-void coord_memory_abandon(struct coord_memory *m, int64_t session)
-{
-    pthread_mutex_lock(&m->lock);
-    LIST_EACH (&m->sessions, node) {
-        struct session *s = CONTAINER_OF(node, struct session, link);
-        if (s->c.session == session) s->abandoned = true;
-    }
-    pthread_mutex_unlock(&m->lock);
-}
-
 static void expire_after(struct session *s, size_t changes, struct list *out)
 {
     (void)out;
@@ -511,6 +501,18 @@ static void expire_after(struct session *s, size_t changes, struct list *out)
 void coord_memory_expire_after(struct coord_memory *m, int64_t session, int changes)
 {
     session_change(m, session, expire_after, (size_t)changes);
+}
+
+static void abandon(struct session *s, size_t arg, struct list *out)
+{
+    (void)arg;
+    (void)out;
+    s->abandoned = true;
+}
+
+void coord_memory_abandon(struct coord_memory *m, int64_t session)
+{
+    session_change(m, session, abandon, 0);
 }
 
 /* The store executes the call; what it answers does not arrive. */

@@ -27,10 +27,6 @@ void coord_memory_expire(struct coord_memory *m, int64_t session);
  * later ones are ERR_EXPIRED.  What a process that dies there leaves. */
 void coord_memory_expire_after(struct coord_memory *m, int64_t session, int changes);
 
-/* The process of the session is gone: nothing is delivered to it any more, what is on its way to it is forgotten, and
- * the session's memory with it.  The session itself lives on until coord_memory_expire(). */
-void coord_memory_abandon(struct coord_memory *m, int64_t session);
-
 /* Cuts the session off: it hears COORD_DISCONNECTED, its calls wait, and so do its watches' events.  Of the calls that
  * are out (see coord_memory_delay) the store still executes the first `executed`; the writes among them all end as
  * ERR_UNSURE, whether executed or not, the reads are asked again. */
@@ -38,6 +34,10 @@ void coord_memory_disconnect(struct coord_memory *m, int64_t session, size_t exe
 /* The session goes on: COORD_CONNECTED, what its watches saw meanwhile, and the calls that waited.  Or it hears
  * COORD_EXPIRED, if it was expired meanwhile. */
 void coord_memory_reconnect(struct coord_memory *m, int64_t session);
+
+/* The process of the session is gone: nothing is delivered to it any more, what is on its way to it is forgotten, and
+ * the session's memory with it.  The session itself lives on until coord_memory_expire(). */
+void coord_memory_abandon(struct coord_memory *m, int64_t session);
 
 /* --- when things happen --- */
 

@@ -300,7 +300,7 @@ static enum err forget_producers(struct plog *pl)
 enum err plog_start_anew(struct plog *pl, int64_t offset)
 {
     ASSERT(offset >= 0 && offset <= SEGMENT_BASE_MAX);
-    enum err e = exclusive_begin_alone(pl);
+    enum err e = exclusive_begin_settled(pl);
     if (e) return e;
     LOG_INFO("started_anew", "dir=%s from=%" PRId64 " to=%" PRId64 " at=%" PRId64, pl->dir, plog_start(pl),
              plog_end(pl), offset);

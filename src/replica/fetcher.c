@@ -244,10 +244,11 @@ static void on_retry(struct timer *t)
     fetcher_go_on(fr);
 }
 
+/* Most failures are the connection's, which will tell of its end; the others are tried again later. */
 static void fetch_failed(struct fetcher *fr, enum err e)
 {
     fr->full_next = true;
-    if (fr->retired || e == ERR_CLOSED) return; /* `ended` tells */
+    if (fr->retired || !fr->rpc) return; /* we have closed it */
     if (e == ERR_UNSUPPORTED)
         LOG_LIMITED(LOG_LEVEL_ERROR, "leader_too_old", "broker=%d address=%s:%d reason=\"it knows no Fetch of version %d\"",
                     fr->leader, fr->host, fr->port, FETCH_VERSION_MIN);

@@ -313,7 +313,7 @@ static void cut_done(struct job *job)
     follow_successor(fo);
     fo->offset = plog_end(fo->p->pl);
     fo->last_epoch = plog_last_epoch(fo->p->pl);
-    bool changed = fo->offset != fo->cut_end || fo->last_epoch != fo->cut_epoch;
+    bool changed = fo->offset != fo->cut_end || fo->last_epoch != fo->cut_epoch || fo->cut_unfiled;
     if (fo->cut_err)
         follow_failed(fo, err_name(fo->cut_err));
     else if (fo->frame)
@@ -333,6 +333,7 @@ void followed_cut(struct followed *fo, int64_t offset, bool anew)
     fo->cut_anew = anew;
     fo->cut_end = plog_end(fo->p->pl);
     fo->cut_epoch = plog_last_epoch(fo->p->pl);
+    fo->cut_unfiled = atomic_load(&fo->p->cut_unfiled);
     LOG_INFO("following_cut", "topic=%s partition=%d leader=%d epoch=%d end=%" PRId64 " at=%" PRId64 " anew=%s",
              fo->p->topic, fo->p->index, fo->fr->leader, fo->leader_epoch, fo->cut_end, offset, anew ? "true" : "false");
     fo->cut_job = (struct job){.loop = fo->fr->loop, .work = cut_work, .done = cut_done};
@@ -370,7 +371,9 @@ void followed_begin(struct followed *fo)
     fo->offset = plog_end(fo->p->pl);
     fo->last_epoch = plog_last_epoch(fo->p->pl);
     int64_t high_watermark = MAX(partition_high_watermark(fo->p), plog_start(fo->p->pl));
-    if (fo->last_epoch < 0 && fo->offset > high_watermark) {
+    if (atomic_load(&fo->p->cut_unfiled))
+        followed_cut(fo, fo->offset, false); /* once more: its checkpoints could not be written */
+    else if (fo->last_epoch < 0 && fo->offset > high_watermark) {
         followed_cut(fo, high_watermark, false); /* nobody can tell whether the leader has the rest */
     } else if (is_safe(fo)) {
         followed_ready(fo);

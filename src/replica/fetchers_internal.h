@@ -96,6 +96,7 @@ struct followed {
     struct job cut_job;
     bool cut_out;
     bool cut_anew;      /* begins anew at cut_at */
+    bool cut_unfiled;   /* partition.cut_unfiled before it */
     int64_t cut_at, cut_end;
     int32_t cut_epoch; /* as they were before it */
     enum err cut_err;

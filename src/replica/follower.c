@@ -40,15 +40,24 @@ static void lower_high_watermark(struct partition *p)
     partition_progressed(p);
 }
 
+/* At most as much as checkpoints may say of the log's end. */
+static int64_t filed_end(struct partition *p)
+{
+    int64_t filed = MAX(plog_recovery_point(p->pl), plog_start(p->pl));
+    return MAX(MAX(filed, plog_cleaned(p->pl)), partition_high_watermark(p));
+}
+
 static enum err cut(struct partition *p, int64_t offset, enum err (*how)(struct plog *pl, int64_t offset))
 {
+    int64_t filed = filed_end(p);
     mark_cut(p, offset);
     enum err e = how(p->pl, offset);
     struct partition *next = partition_successor(p);
     if (e == ERR_CLOSED && next) return cut(next, offset, how); /* a move was faster */
     mark_cut(p, plog_end(p->pl));
     lower_high_watermark(p);
-    return e;
+    if (plog_end(p->pl) < filed) atomic_store(&p->cut_unfiled, true);
+    return e || !atomic_load(&p->cut_unfiled) ? e : partition_file_cut(p);
 }
 
 enum err partition_truncate(struct partition *p, int64_t offset)

@@ -74,7 +74,7 @@ static bool settle(struct partition *p)
     if (!ls) return false;
     bool proposes = leaders_can_propose(ls) && in_sync_propose_exit(s, plog_end(p->pl));
     if (leaders_can_propose(ls) && !atomic_load(&p->alone) && s->now_ms >= p->refused_until_ms)
-        proposes |= in_sync_propose_entry(s, partition_high_watermark(p));
+        proposes |= in_sync_propose_entry(s, partition_high_watermark(p), plog_end(p->pl));
     if (proposes) publish(p);
     int64_t due_ms = in_sync_due_ms(s);
     if (due_ms < atomic_load_explicit(&p->watched_ms, memory_order_relaxed)) leaders_watch(ls, p, due_ms);

@@ -374,7 +374,7 @@ static void on_answer(struct alter_partition_call *call, enum err e, const struc
     for (size_t i = 0; i < ls->item_count; i++) /* one that the answer left out is asked anew, too */
         if (!ls->items[i].answered) ask_again(ls, &ls->items[i]);
     end_call(ls);
-    if (ls->stopped) return;
+    if (ls->stopped || e == ERR_CLOSED) return; /* the broker stops */
     if (later)
         loop_timer_set(ls->opt.home, &ls->retry, loop_now_us(ls->opt.home) + RETRY_US);
     else

@@ -222,13 +222,19 @@ int64_t partition_last_stable(struct partition *p)
     return MIN(unstable, high_watermark);
 }
 
-enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch)
+enum kerr partition_check_replica(const struct partition *p, int32_t client_epoch)
 {
     if (!atomic_load(&p->online))
         return atomic_load(&p->deleted) ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_KAFKA_STORAGE_ERROR;
     int32_t epoch = atomic_load(&p->leader_epoch);
     if (client_epoch >= 0 && client_epoch < epoch) return KERR_FENCED_LEADER_EPOCH;
-    if (client_epoch > epoch) return KERR_UNKNOWN_LEADER_EPOCH;
+    return client_epoch > epoch ? KERR_UNKNOWN_LEADER_EPOCH : KERR_NONE;
+}
+
+enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch)
+{
+    enum kerr kerr = partition_check_replica(p, client_epoch);
+    if (kerr) return kerr;
     return atomic_load(&p->leads) ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;
 }
 

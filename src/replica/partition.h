@@ -64,6 +64,7 @@ struct partition {
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int64_t epoch_start;  /* the log's end when this leadership began */
     _Atomic int64_t high_watermark;
+    _Atomic bool cut_unfiled; /* follower.c: checkpoints say more than the log has: nothing may be appended */
     _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
     _Atomic bool alone; /* leads, and no follower has a say: see leader.c */
     _Atomic int32_t min_insync_replicas;
@@ -144,6 +145,9 @@ void partition_follow(struct partition *p, int64_t leader_high_watermark);
 MUST_USE enum err partition_truncate(struct partition *p, int64_t offset);
 /* Drops everything and begins anew at `offset`: the leader has nothing below it.  Worker. */
 MUST_USE enum err partition_start_at(struct partition *p, int64_t offset);
+/* The log was cut below what its directory's checkpoints say, which are written before anything takes the place of what
+ * was cut: recovery would believe it to be on the disk.  Worker.  In replicas_upkeep.c. */
+MUST_USE enum err partition_file_cut(struct partition *p);
 
 /* ---- Leading, for the Fetch handler; in leader.c */
 
@@ -219,6 +223,9 @@ int64_t partition_last_stable(struct partition *p);
 /* Checks that this broker leads it and that the client knows the current epoch (KIP-320; `client_epoch` -1: it does not
  * say).  KERR_NOT_LEADER_OR_FOLLOWER, KERR_FENCED_LEADER_EPOCH, KERR_UNKNOWN_LEADER_EPOCH, KERR_KAFKA_STORAGE_ERROR. */
 enum kerr partition_check_leader(const struct partition *p, int32_t client_epoch);
+
+/* The same for what a follower may answer, too. */
+enum kerr partition_check_replica(const struct partition *p, int32_t client_epoch);
 
 /* DeleteRecords: nothing below `offset` is read any more, and the next checkpoint remembers it.  Worker. */
 MUST_USE enum err partition_raise_start(struct partition *p, int64_t offset);

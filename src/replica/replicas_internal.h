@@ -17,6 +17,8 @@ struct log_dir {
     _Atomic int why; /* enum err; what it went offline for */
     struct loop_msg offline_msg;
     bool unclean; /* at the end: something of it could not be written; checkpoint_lock */
+    _Atomic uint64_t cuts; /* of logs, for partition_file_cut(); */
+    uint64_t cuts_filed;   /*   which checkpoints know; checkpoint_lock */
     /* replicas_space.c */
     _Atomic bool full;              /* produce is refused */
     _Atomic int64_t unlooked_bytes; /* appended since free space was looked at, and how many are allowed to be */

@@ -208,6 +208,35 @@ enum err replicas_write_checkpoints(struct replicas *r, enum chore_kind kind)
     return result;
 }
 
+/* Many logs are cut when a leader changes: one round of files serves all that wait for it. */
+static enum err file_cuts(struct log_dir *d)
+{
+    static const enum chore_kind kinds[] = {CHORE_CHECKPOINT, CHORE_STARTS, CHORE_CLEANED, CHORE_WATERMARKS};
+    uint64_t upto = atomic_load(&d->cuts);
+    size_t count;
+    struct partition **list = replicas_list(d->r, &count);
+    enum err e = OK;
+    for (size_t i = 0; i < ARRAY_COUNT(kinds) && !e; i++) e = write_checkpoint(d, kinds[i], list, count);
+    replicas_list_free(list, count);
+    if (!e) d->cuts_filed = upto;
+    return e;
+}
+
+enum err partition_file_cut(struct partition *p)
+{
+    struct log_dir *d = p->dir;
+    uint64_t mine = atomic_fetch_add(&d->cuts, 1) + 1;
+    enum err e = OK;
+    pthread_mutex_lock(&d->r->checkpoint_lock);
+    if (!log_dir_is_online(d))
+        e = ERR_CLOSED;
+    else if (d->cuts_filed < mine)
+        e = file_cuts(d);
+    pthread_mutex_unlock(&d->r->checkpoint_lock);
+    if (!e) atomic_store(&p->cut_unfiled, false);
+    return e;
+}
+
 /* An idle broker writes nothing. */
 static bool any_changed(struct replicas *r, enum chore_kind kind)
 {

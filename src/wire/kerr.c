@@ -43,6 +43,8 @@ enum kerr kerr_of(enum err e)
         [ERR_NOT_EMPTY] = KERR_NON_EMPTY_GROUP,
         [ERR_NOT_FILE] = KERR_KAFKA_STORAGE_ERROR,
         [ERR_TIMEOUT] = KERR_REQUEST_TIMED_OUT,
+        [ERR_EXPIRED] = KERR_NETWORK_EXCEPTION,
+        [ERR_UNSURE] = KERR_REQUEST_TIMED_OUT,
         [ERR_CLOSED] = KERR_NETWORK_EXCEPTION,
     };
     if (e == OK) return KERR_NONE;

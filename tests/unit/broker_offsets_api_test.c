@@ -107,6 +107,12 @@ void plog_epoch_end(struct plog *pl, int32_t epoch, int32_t *found, int64_t *end
     *end = epoch == 1 ? EPOCH_2_START : epoch == 2 ? pl->end : -1;
 }
 
+int32_t plog_last_epoch(struct plog *pl)
+{
+    (void)pl;
+    return 2;
+}
+
 int32_t plog_epoch_of(struct plog *pl, int64_t offset)
 {
     (void)pl;
@@ -230,6 +236,17 @@ void request_offload(struct request *rq, void (*work)(struct request *rq))
     work(rq);
 }
 
+void request_wait_until(struct request *rq, int64_t due_us)
+{
+    (void)due_us;
+    rq->expired = true;
+}
+
+void request_wake(struct request *rq)
+{
+    (void)rq;
+}
+
 void *request_op(struct request *rq, size_t size)
 {
     if (!rq->op) rq->op = arena_alloc(&rq->arena, size);
@@ -262,6 +279,9 @@ static void add_part(int which, struct topic_replicas *t, int32_t index)
                                         .isr = ids,
                                         .isr_count = 2};
     partition_set_role(p, &role);
+    atomic_store(&p->epoch_start, EPOCH_2_START);
+    const struct follower_fetch ff = {.broker_id = 1, .broker_epoch = -1, .fetch_offset = 90, .log_start = 90};
+    if (which != T1) assert_int_equal(partition_follower_fetched(p, &ff), KERR_NONE);
     atomic_store(&t->parts[index], p);
 }
 

@@ -403,6 +403,9 @@ static void leader_epoch_end(const struct leader_part *lp, int32_t epoch, int32_
     if (epoch == lp->epoch) {
         *found = epoch;
         *end = lp->end;
+    } else if (*found < 0 && epoch < lp->epoch) { /* before all that it knows */
+        *found = epoch;
+        *end = lp->start;
     }
 }
 
@@ -413,24 +416,20 @@ static bool leader_part_answer(struct leader_part *lp, struct fetch_response_par
     out->log_start_offset = lp->start;
     out->records.bytes = (struct bytes){bytes->data, 0};
     enum kerr kerr = lp->kerr;
+    int32_t found = -1;
+    int64_t end = -1;
     if (!kerr && fp->current_leader_epoch < lp->epoch) kerr = KERR_FENCED_LEADER_EPOCH;
     if (!kerr && fp->current_leader_epoch > lp->epoch) kerr = KERR_UNKNOWN_LEADER_EPOCH;
-    if (!kerr && (fp->fetch_offset < lp->start || fp->fetch_offset > lp->end)) kerr = KERR_OFFSET_OUT_OF_RANGE;
-    out->error_code = (int16_t)kerr;
-    if (kerr) return true;
-    if (fp->last_fetched_epoch >= 0) {
-        int32_t found;
-        int64_t end;
+    if (!kerr && fp->fetch_offset < lp->start) kerr = KERR_OFFSET_OUT_OF_RANGE;
+    if (!kerr && fp->last_fetched_epoch >= 0) {
         leader_epoch_end(lp, fp->last_fetched_epoch, &found, &end);
-        if (found < 0 && fp->fetch_offset > lp->start) {
-            out->error_code = KERR_OFFSET_OUT_OF_RANGE;
-            return true;
-        }
-        if (found >= 0 && (found < fp->last_fetched_epoch || end < fp->fetch_offset)) {
-            out->diverging_epoch = (struct fetch_response_epoch_end_offset){found, end};
-            return true;
-        }
+        if (found < 0) kerr = KERR_OFFSET_OUT_OF_RANGE;
     }
+    bool diverges = found >= 0 && (found < fp->last_fetched_epoch || end < fp->fetch_offset);
+    if (!kerr && !diverges && fp->fetch_offset > lp->end) kerr = KERR_OFFSET_OUT_OF_RANGE;
+    out->error_code = (int16_t)kerr;
+    if (!kerr && diverges) out->diverging_epoch = (struct fetch_response_epoch_end_offset){found, end};
+    if (kerr || diverges) return true;
     for (int64_t at = fp->fetch_offset; at < lp->end && at < fp->fetch_offset + leader.batches_max; at++)
         put_batch(bytes, at, lp->epochs[at], 0, -1);
     if (lp->corrupt && bytes->size > 0) {
@@ -548,6 +547,7 @@ static void leader_list(int at)
 /* Both sides do what they can, until only waiting is left: the last fetch then waits at the leader. */
 static UNUSED void run_to_rest(struct fworld *fw)
 {
+    turns(&fw->w, 6); /* a partition leaves a fetcher and comes to another */
     for (int i = 0; i < 2000; i++) {
         turns(&fw->w, 1);
         if (!connection) return;

@@ -264,6 +264,55 @@ static void every_call_of_a_truncation_may_find_the_disk_full_for_a_while(void *
     }
 }
 
+/* Behind, before and in the midst of what was there.  False: the power went off after the last call. */
+static bool anew_after(int64_t changes, int64_t at, enum fs_sim_survival survival)
+{
+    struct crash_world c;
+    cut_begin(&c);
+    append_ok(&c.w, (struct batch_spec){.producer_id = 7, .count = 1});
+    assert_int_equal(plog_epoch_begin(c.w.pl, 3), OK);
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
+    fs_sim_power_off_after(c.disk, changes);
+    enum err e = plog_start_anew(c.w.pl, at);
+    bool over = fs_sim_has_power(c.disk);
+    assert_true(over ? e == OK : true);
+    if (over) {
+        assert_int_equal(plog_start(c.w.pl), at);
+        assert_int_equal(plog_end(c.w.pl), at);
+        assert_int_equal(plog_recovery_point(c.w.pl), at);
+        assert_int_equal(plog_size(c.w.pl), 0);
+        assert_int_equal(plog_last_epoch(c.w.pl), -1);
+        assert_int_equal(producers_known(&c), 0);
+    }
+    lose_power_so(&c, (uint64_t)changes, survival);
+    /* A beginning of what there was, or nothing, or the new log. */
+    int64_t start = plog_start(c.w.pl), end = plog_end(c.w.pl);
+    bool is_new = start == at && end == at, was = start == CUT_FIRST && end <= CUT_END + 1, none = start == 0 && end == 0;
+    assert_true(over ? is_new : is_new || was || none);
+    if (is_new) assert_int_equal(producers_known(&c), 0);
+    assert_int_equal(plog_start_anew(c.w.pl, at), OK);
+    append_ok(&c.w, (struct batch_spec){.count = 2});
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
+    lose_power(&c);
+    assert_int_equal(plog_start(c.w.pl), at);
+    assert_int_equal(plog_end(c.w.pl), at + 2);
+    teardown(&c);
+    return !over;
+}
+
+static void a_log_that_begins_anew_is_the_old_one_or_the_new_one_after_a_crash(void **state)
+{
+    (void)state;
+    static const int64_t places[] = {CUT_END + 100, CUT_END + 1, CUT_FIRST + 2, CUT_FIRST + 3, CUT_FIRST, CUT_FIRST - 4};
+    static const enum fs_sim_survival survivals[] = {FS_SIM_NOTHING, FS_SIM_ANYTHING, FS_SIM_EVERYTHING};
+    for (size_t i = 0; i < ARRAY_COUNT(places); i++)
+        for (size_t k = 0; k < ARRAY_COUNT(survivals); k++)
+            for (int64_t n = 0; anew_after(n, places[i], survivals[k]); n++) {
+            }
+}
+
 /* A follower's batches behind a gap that could not be written, and then others that fit into it. */
 static void a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_the_end(void **state)
 {
@@ -379,6 +428,7 @@ int main(void)
         cmocka_unit_test(a_truncation_is_on_the_disk_before_anything_takes_its_place),
         cmocka_unit_test(a_truncation_that_cannot_begin_changes_nothing),
         cmocka_unit_test(every_call_of_a_truncation_may_find_the_disk_full_for_a_while),
+        cmocka_unit_test(a_log_that_begins_anew_is_the_old_one_or_the_new_one_after_a_crash),
         cmocka_unit_test(a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_the_end),
         cmocka_unit_test(a_transaction_index_without_its_segment_is_not_the_next_ones),
         cmocka_unit_test(what_a_failed_write_left_does_not_come_back),

@@ -24,6 +24,10 @@
 
 enum { BROKER = 0, RECORD_BYTES = 300, SEGMENT_BYTES = 4096, PARTITIONS_MAX = 8 };
 
+/* What the next start is given, for tests that care. */
+static UNUSED struct leaders_options world_leading;
+static UNUSED struct following world_following;
+
 static const char *const DIRS[] = {"/d0", "/d1"};
 
 /* ---- A broker's replicas without the broker */
@@ -107,19 +111,10 @@ static UNUSED void world_applied(void *arg, const struct leader_and_isr_response
         w->apply_errors[i] = response->topics[0].partition_errors[i].error_code;
 }
 
-/* The controller's word that the first partitions of "t" are led here. */
-static UNUSED void apply(struct world *w, int32_t count, bool is_new)
+/* What the controller says of partitions of "t", the first `count`. */
+static UNUSED void apply_states(struct world *w, struct leader_and_isr_request_leader_and_isr_partition_state *ps,
+                                int32_t count)
 {
-    int32_t self = BROKER;
-    struct leader_and_isr_request_leader_and_isr_partition_state ps[PARTITIONS_MAX];
-    for (int32_t i = 0; i < count; i++) {
-        ps[i] = leader_and_isr_request_leader_and_isr_partition_state_default;
-        ps[i].partition_index = i;
-        ps[i].leader = BROKER;
-        ps[i].isr = ps[i].replicas = &self;
-        ps[i].isr_count = ps[i].replicas_count = 1;
-        ps[i].is_new = is_new;
-    }
     struct leader_and_isr_request_leader_and_isr_topic_state ts =
         leader_and_isr_request_leader_and_isr_topic_state_default;
     ts.topic_name = STR("t");
@@ -133,6 +128,22 @@ static UNUSED void apply(struct world *w, int32_t count, bool is_new)
     replicas_apply(w->r, BROKER, &rq, world_applied, w);
     for (int i = 0; i < 100 && !w->applied; i++) turns(w, 1);
     assert_true(w->applied);
+}
+
+/* The controller's word that the first partitions of "t" are led here. */
+static UNUSED void apply(struct world *w, int32_t count, bool is_new)
+{
+    int32_t self = BROKER;
+    struct leader_and_isr_request_leader_and_isr_partition_state ps[PARTITIONS_MAX];
+    for (int32_t i = 0; i < count; i++) {
+        ps[i] = leader_and_isr_request_leader_and_isr_partition_state_default;
+        ps[i].partition_index = i;
+        ps[i].leader = BROKER;
+        ps[i].isr = ps[i].replicas = &self;
+        ps[i].isr_count = ps[i].replicas_count = 1;
+        ps[i].is_new = is_new;
+    }
+    apply_states(w, ps, count);
 }
 
 /* Takes over the file system.  Returns what the start says. */
@@ -163,6 +174,8 @@ static UNUSED enum err world_start(struct world *w, struct fs_sim *sim)
         .settings_of = settings_of,
         .dir_failed = dir_failed,
         .dir_failed_arg = w,
+        .leading = world_leading,
+        .following = world_following,
     };
     enum err e = replicas_open(&w->r, &opt, &w->fault);
     if (!e) e = replicas_identify(w->r, BROKER, "cluster", &w->fault);

@@ -8,26 +8,14 @@
 
 #include <cmocka.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "base/mem.h"
-#include "base/writer.h"
 #include "rpc/rpc.h"
-#include "wire/gen/api_versions.h"
+#include "rpc_world.h"
 #include "wire/gen/describe_groups.h"
 #include "wire/gen/fetch.h"
 #include "wire/gen/metadata.h"
-#include "wire/gen/response_header.h"
 #include "wire/kerr.h"
 
-enum { WAIT_MS_MAX = 60000, CALLS_MAX = 8, TURNS_MAX = 100000 };
+enum { CALLS_MAX = 8 };
 
 struct call {
     struct rpc_call call;
@@ -46,8 +34,7 @@ struct world {
     struct workers *workers;
     struct buf_pool *bufs;
     struct rpc *rpc;
-    int listener, fd; /* -1: none */
-    uint16_t port;
+    struct peer_side peer;
     struct call calls[CALLS_MAX];
     int told;
     bool ready, ended, close_in_ended, close_in_done;
@@ -57,15 +44,6 @@ struct world {
 };
 
 static const struct metadata_request any_metadata = {.allow_auto_topic_creation = true};
-
-#define UNTIL(w, condition)                                                        \
-    do {                                                                           \
-        int64_t give_up_us = clock_mono_us(clock_system()) + WAIT_MS_MAX * 1000ll; \
-        while (!(condition)) {                                                     \
-            assert_true(clock_mono_us(clock_system()) < give_up_us);               \
-            loop_turn((w)->loop, 1000);                                            \
-        }                                                                          \
-    } while (0)
 
 static void on_ready(void *arg)
 {
@@ -108,47 +86,17 @@ static void world_open(struct world *w, const char *host, uint16_t port)
 
 static void world_prepare(struct world *w)
 {
-    w->listener = w->fd = -1;
+    w->peer.listener = w->peer.fd = -1;
     w->bufs = buf_pool_new(0);
     assert_int_equal(loop_new(&w->loop, clock_system(), 0, NULL), OK);
+    w->peer.loop = w->loop;
     assert_int_equal(workers_new(&w->workers, "test", 1, NULL), OK);
-}
-
-static void peer_listen(struct world *w)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof at;
-    w->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(w->listener, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(listen(w->listener, 8), 0);
-    assert_int_equal(getsockname(w->listener, (struct sockaddr *)&at, &size), 0);
-    w->port = ntohs(at.sin_port);
-}
-
-static bool is_readable(int fd)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    return poll(&p, 1, 0) == 1;
-}
-
-static void peer_accept(struct world *w)
-{
-    UNTIL(w, is_readable(w->listener));
-    w->fd = accept(w->listener, NULL, NULL);
-    assert_true(w->fd >= 0);
-}
-
-static void peer_close(struct world *w)
-{
-    if (w->fd >= 0) close(w->fd);
-    w->fd = -1;
 }
 
 static void world_stop(struct world *w)
 {
     rpc_close(w->rpc);
-    peer_close(w);
-    if (w->listener >= 0) close(w->listener);
+    peer_die(&w->peer);
     loop_turn(w->loop, 0);
     for (int i = 0; i < CALLS_MAX; i++) {
         if (w->calls[i].world) assert_true(w->calls[i].told);
@@ -162,67 +110,6 @@ static void world_stop(struct world *w)
 
 /* ---- the peer */
 
-struct asked {
-    int16_t api, version;
-    int32_t correlation_id;
-};
-
-static void peer_read(struct world *w, void *out, size_t size)
-{
-    for (size_t at = 0; at < size;) {
-        UNTIL(w, is_readable(w->fd));
-        ssize_t n = read(w->fd, (char *)out + at, size - at);
-        assert_true(n > 0);
-        at += (size_t)n;
-    }
-}
-
-static struct asked peer_take(struct world *w)
-{
-    uint8_t length[4];
-    peer_read(w, length, sizeof length);
-    size_t size = get_be32(length);
-    uint8_t *frame = mem_alloc(size);
-    peer_read(w, frame, size);
-    struct asked q = {(int16_t)get_be16(frame), (int16_t)get_be16(frame + 2), (int32_t)get_be32(frame + 4)};
-    mem_free(frame);
-    return q;
-}
-
-static void peer_write(struct world *w, const void *data, size_t size)
-{
-    for (size_t at = 0; at < size;) {
-        ssize_t n = send(w->fd, (const char *)data + at, size - at, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0) loop_turn(w->loop, 1000);
-        if (n > 0) at += (size_t)n;
-    }
-}
-
-static void answer_encode(struct writer *to, struct asked q, int16_t version, const void *response)
-{
-    const struct wire_api *api = wire_api_find(q.api);
-    size_t begin = to->size;
-    writer_i32(to, 0);
-    struct response_header h = {.correlation_id = q.correlation_id};
-    assert_int_equal(response_header_encode(&h, wire_response_header_version(api, q.version), to), OK);
-    assert_int_equal(wire_encode(api->response, response, version, to), OK);
-    put_be32(to->buf->data + begin, (uint32_t)(to->size - begin - 4));
-}
-
-static void peer_answer_as(struct world *w, struct asked q, int16_t version, const void *response)
-{
-    struct writer to;
-    writer_init(&to, NULL);
-    answer_encode(&to, q, version, response);
-    peer_write(w, to.buf->data, to.size);
-    writer_fini(&to);
-}
-
-static void peer_answer(struct world *w, struct asked q, const void *response)
-{
-    peer_answer_as(w, q, q.version, response);
-}
-
 static struct metadata_response metadata_of(int32_t controller_id)
 {
     struct metadata_response res = metadata_response_default;
@@ -233,7 +120,7 @@ static struct metadata_response metadata_of(int32_t controller_id)
 static void peer_answer_metadata(struct world *w, struct asked q, int32_t controller_id)
 {
     struct metadata_response res = metadata_of(controller_id);
-    peer_answer(w, q, &res);
+    peer_answer(&w->peer, q, &res);
 }
 
 /* Metadata and Fetch, up to what is given; ApiVersions in `own_max`. */
@@ -249,20 +136,20 @@ static void peer_tell_versions(struct world *w, struct asked q, int16_t metadata
     res.error_code = error;
     res.api_keys = rows;
     res.api_keys_count = ARRAY_COUNT(rows);
-    peer_answer_as(w, q, error ? 0 : q.version, &res);
+    peer_answer_as(&w->peer, q, error ? 0 : q.version, &res);
 }
 
 /* Connected, versions known. */
 static void world_start(struct world *w)
 {
     world_prepare(w);
-    peer_listen(w);
-    world_open(w, "127.0.0.1", w->port);
-    peer_accept(w);
-    struct asked q = peer_take(w);
+    peer_listen(&w->peer);
+    world_open(w, "127.0.0.1", w->peer.port);
+    peer_accept(&w->peer);
+    struct asked q = peer_take(&w->peer);
     assert_int_equal(q.api, API_API_VERSIONS);
     peer_tell_versions(w, q, 9, 0);
-    UNTIL(w, w->ready);
+    UNTIL(w->loop, w->ready);
     assert_true(rpc_is_ready(w->rpc));
 }
 
@@ -323,11 +210,11 @@ static void several_calls_are_out_at_a_time_and_are_answered_in_order(void **sta
     for (int i = 0; i < 3; i++) send_metadata(&w, i);
     struct asked q[3];
     for (int i = 0; i < 3; i++) {
-        q[i] = peer_take(&w); /* before any is answered */
+        q[i] = peer_take(&w.peer); /* before any is answered */
         assert_int_equal(q[i].version, 9);
     }
     for (int i = 0; i < 3; i++) peer_answer_metadata(&w, q[i], 10 + i);
-    UNTIL(&w, w.told == 3);
+    UNTIL(w.loop, w.told == 3);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(w.calls[i].told, i + 1);
         assert_int_equal(w.calls[i].err, OK);
@@ -344,18 +231,18 @@ static void calls_wait_for_the_connection_and_its_versions(void **state)
     (void)state;
     struct world w = {0};
     world_prepare(&w);
-    peer_listen(&w);
-    world_open(&w, "127.0.0.1", w.port);
+    peer_listen(&w.peer);
+    world_open(&w, "127.0.0.1", w.peer.port);
     send_metadata(&w, 0);
     assert_int_equal(rpc_version(w.rpc, API_METADATA, 0, 9), -1);
-    peer_accept(&w);
-    struct asked q = peer_take(&w);
+    peer_accept(&w.peer);
+    struct asked q = peer_take(&w.peer);
     peer_tell_versions(&w, q, 5, 0);
-    q = peer_take(&w);
+    q = peer_take(&w.peer);
     assert_int_equal(q.api, API_METADATA);
     assert_int_equal(q.version, 5);
     peer_answer_metadata(&w, q, 3);
-    UNTIL(&w, w.told == 1);
+    UNTIL(w.loop, w.told == 1);
     assert_int_equal(w.calls[0].broker_id, 3);
     assert_int_equal(rpc_version(w.rpc, API_METADATA, 0, 9), 5);
     assert_int_equal(rpc_version(w.rpc, API_METADATA, 0, 3), 3);
@@ -369,16 +256,16 @@ static void a_peer_that_answers_in_version_0_is_asked_again_in_one_that_it_knows
     (void)state;
     struct world w = {0};
     world_prepare(&w);
-    peer_listen(&w);
-    world_open(&w, "127.0.0.1", w.port);
-    peer_accept(&w);
-    struct asked q = peer_take(&w);
+    peer_listen(&w.peer);
+    world_open(&w, "127.0.0.1", w.peer.port);
+    peer_accept(&w.peer);
+    struct asked q = peer_take(&w.peer);
     assert_int_equal(q.version, wire_api_find(API_API_VERSIONS)->request_max);
     peer_tell_versions(&w, q, 5, KERR_UNSUPPORTED_VERSION);
-    q = peer_take(&w);
+    q = peer_take(&w.peer);
     assert_int_equal(q.version, 2);
     peer_tell_versions(&w, q, 5, 0);
-    UNTIL(&w, w.ready);
+    UNTIL(w.loop, w.ready);
     assert_int_equal(rpc_version(w.rpc, API_METADATA, 0, 9), 5);
     world_stop(&w);
 }
@@ -388,11 +275,11 @@ static void names_are_looked_up_and_all_their_addresses_tried(void **state)
     (void)state;
     struct world w = {0};
     world_prepare(&w);
-    peer_listen(&w);
-    world_open(&w, "localhost", w.port); /* perhaps ::1 too, where nobody listens */
-    peer_accept(&w);
-    peer_tell_versions(&w, peer_take(&w), 5, 0);
-    UNTIL(&w, w.ready);
+    peer_listen(&w.peer);
+    world_open(&w, "localhost", w.peer.port); /* perhaps ::1 too, where nobody listens */
+    peer_accept(&w.peer);
+    peer_tell_versions(&w, peer_take(&w.peer), 5, 0);
+    UNTIL(w.loop, w.ready);
     world_stop(&w);
 }
 
@@ -406,7 +293,7 @@ static void a_connection_closed_in_its_lookup_is_forgotten(void **state)
     rpc_close(w.rpc);
     w.rpc = NULL;
     assert_int_equal(w.calls[0].told, 0);
-    UNTIL(&w, w.told == 1);
+    UNTIL(w.loop, w.told == 1);
     check_failed(&w.calls[0], ERR_CLOSED, false);
     world_stop(&w);
     assert_false(w.ended);
@@ -431,7 +318,7 @@ static void peer_answer_fetch(struct world *w, struct asked q, size_t size)
     struct fetch_response res = fetch_response_default;
     res.responses = &t;
     res.responses_count = 1;
-    peer_answer(w, q, &res);
+    peer_answer(&w->peer, q, &res);
     mem_free(data);
 }
 
@@ -439,8 +326,8 @@ static void fetch(struct world *w, int i, size_t size)
 {
     static const struct fetch_request *any_fetch = &fetch_request_default;
     send_call(w, i, API_FETCH, any_fetch, WAIT_MS_MAX);
-    peer_answer_fetch(w, peer_take(w), size);
-    UNTIL(w, w->calls[i].told);
+    peer_answer_fetch(w, peer_take(&w->peer), size);
+    UNTIL(w->loop, w->calls[i].told);
     assert_int_equal(w->calls[i].err, OK);
     const struct bytes got = w->calls[i].records;
     assert_int_equal(got.size, size);
@@ -472,15 +359,15 @@ static void an_announcement_alone_gets_no_memory(void **state)
     struct world w = {0};
     world_start(&w);
     send_metadata(&w, 0);
-    (void)peer_take(&w);
+    (void)peer_take(&w.peer);
     uint8_t head[8] = {0};
     put_be32(head, RPC_RESPONSE_MAX);
-    peer_write(&w, head, sizeof head);
-    UNTIL(&w, buf_pool_in_use(w.bufs) > 0);
+    peer_write(&w.peer, head, sizeof head);
+    UNTIL(w.loop, buf_pool_in_use(w.bufs) > 0);
     for (int i = 0; i < 3; i++) loop_turn(w.loop, 1000);
     assert_true(buf_pool_in_use(w.bufs) <= 64 << 10);
-    peer_close(&w);
-    UNTIL(&w, w.ended);
+    peer_close(&w.peer);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_LOST);
     check_failed(&w.calls[0], ERR_CLOSED, true);
     world_stop(&w);
@@ -496,25 +383,25 @@ static void half_frames_and_many_in_one_are_the_same(void **state)
     writer_init(&to, NULL);
     for (int i = 0; i < 3; i++) {
         struct metadata_response res = metadata_of(20 + i);
-        struct asked q = peer_take(&w);
+        struct asked q = peer_take(&w.peer);
         answer_encode(&to, q, q.version, &res);
     }
     for (size_t at = 0; at < to.size; at++) {
-        if (at == to.size / 2) UNTIL(&w, w.told == 1);
-        peer_write(&w, to.buf->data + at, 1);
+        if (at == to.size / 2) UNTIL(w.loop, w.told == 1);
+        peer_write(&w.peer, to.buf->data + at, 1);
         loop_turn(w.loop, 1000);
     }
-    UNTIL(&w, w.told == 3);
+    UNTIL(w.loop, w.told == 3);
     for (int i = 3; i < 6; i++) send_metadata(&w, i);
     writer_fini(&to);
     writer_init(&to, NULL);
     for (int i = 0; i < 3; i++) {
         struct metadata_response res = metadata_of(30 + i);
-        struct asked q = peer_take(&w);
+        struct asked q = peer_take(&w.peer);
         answer_encode(&to, q, q.version, &res);
     }
-    peer_write(&w, to.buf->data, to.size);
-    UNTIL(&w, w.told == 6);
+    peer_write(&w.peer, to.buf->data, to.size);
+    UNTIL(w.loop, w.told == 6);
     writer_fini(&to);
     for (int i = 0; i < 6; i++) assert_int_equal(w.calls[i].broker_id, i < 3 ? 20 + i : 27 + i);
     world_stop(&w);
@@ -527,12 +414,11 @@ static void nobody_there_is_told_as_refused(void **state)
     (void)state;
     struct world w = {.close_in_ended = true};
     world_prepare(&w);
-    peer_listen(&w);
-    close(w.listener);
-    w.listener = -1;
-    world_open(&w, "127.0.0.1", w.port);
+    peer_listen(&w.peer);
+    peer_die(&w.peer);
+    world_open(&w, "127.0.0.1", w.peer.port);
     send_metadata(&w, 0);
-    UNTIL(&w, w.ended);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_REFUSED);
     assert_non_null(strstr(w.text, "nobody listens there"));
     check_failed(&w.calls[0], ERR_CLOSED, false);
@@ -551,7 +437,7 @@ static void what_is_no_address_is_unreachable(void **state)
         struct world w = {0};
         world_prepare(&w);
         world_open(&w, bad[i].host, bad[i].port);
-        UNTIL(&w, w.ended);
+        UNTIL(w.loop, w.ended);
         assert_int_equal(w.end, RPC_UNREACHABLE);
         world_stop(&w);
     }
@@ -564,15 +450,15 @@ static void a_peer_that_closes_loses_all_that_is_out(void **state)
     world_start(&w);
     send_metadata(&w, 0);
     send_metadata(&w, 1);
-    peer_answer_metadata(&w, peer_take(&w), 5);
-    (void)peer_take(&w);
-    peer_close(&w);
-    UNTIL(&w, w.ended);
+    peer_answer_metadata(&w, peer_take(&w.peer), 5);
+    (void)peer_take(&w.peer);
+    peer_close(&w.peer);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_LOST);
     assert_int_equal(w.calls[0].err, OK); /* what was answered before counts */
     check_failed(&w.calls[1], ERR_CLOSED, true);
     send_metadata(&w, 2); /* to one that is over */
-    UNTIL(&w, w.told == 3);
+    UNTIL(w.loop, w.told == 3);
     check_failed(&w.calls[2], ERR_CLOSED, false);
     world_stop(&w);
 }
@@ -584,7 +470,7 @@ static void silence_ends_the_connection_at_the_deadline(void **state)
     world_start(&w);
     send_call(&w, 0, API_METADATA, &any_metadata, 20);
     send_metadata(&w, 1);
-    UNTIL(&w, w.ended);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_TIMED_OUT);
     assert_non_null(strstr(w.text, "has not answered Metadata"));
     check_failed(&w.calls[0], ERR_TIMEOUT, true);
@@ -599,13 +485,13 @@ static void silence_is_no_matter_while_nothing_is_asked(void **state)
     struct world w = {.silence_ms = 30};
     world_start(&w);
     send_metadata(&w, 0);
-    peer_answer_metadata(&w, peer_take(&w), 5);
-    UNTIL(&w, w.told == 1);
+    peer_answer_metadata(&w, peer_take(&w.peer), 5);
+    UNTIL(w.loop, w.told == 1);
     int64_t later_us = clock_mono_us(clock_system()) + 100 * 1000;
-    UNTIL(&w, clock_mono_us(clock_system()) > later_us);
+    UNTIL(w.loop, clock_mono_us(clock_system()) > later_us);
     assert_false(w.ended);
     send_call(&w, 1, API_METADATA, &any_metadata, 0);
-    UNTIL(&w, w.ended);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_TIMED_OUT);
     check_failed(&w.calls[1], ERR_CLOSED, true);
     world_stop(&w);
@@ -616,18 +502,18 @@ static void a_call_that_has_not_left_times_out_alone(void **state)
     (void)state;
     struct world w = {0};
     world_prepare(&w);
-    peer_listen(&w);
-    world_open(&w, "127.0.0.1", w.port);
+    peer_listen(&w.peer);
+    world_open(&w, "127.0.0.1", w.peer.port);
     send_call(&w, 0, API_METADATA, &any_metadata, 20);
     send_metadata(&w, 1);
-    peer_accept(&w);
-    struct asked q = peer_take(&w);
-    UNTIL(&w, w.told == 1);
+    peer_accept(&w.peer);
+    struct asked q = peer_take(&w.peer);
+    UNTIL(w.loop, w.told == 1);
     check_failed(&w.calls[0], ERR_TIMEOUT, false);
     assert_false(w.ended);
     peer_tell_versions(&w, q, 5, 0);
-    peer_answer_metadata(&w, peer_take(&w), 5);
-    UNTIL(&w, w.told == 2);
+    peer_answer_metadata(&w, peer_take(&w.peer), 5);
+    UNTIL(w.loop, w.told == 2);
     assert_int_equal(w.calls[1].err, OK);
     world_stop(&w);
 }
@@ -637,10 +523,10 @@ static void a_peer_that_does_not_tell_its_versions_is_given_up(void **state)
     (void)state;
     struct world w = {.connect_timeout_ms = 50};
     world_prepare(&w);
-    peer_listen(&w);
-    world_open(&w, "127.0.0.1", w.port);
+    peer_listen(&w.peer);
+    world_open(&w, "127.0.0.1", w.peer.port);
     send_metadata(&w, 0);
-    UNTIL(&w, w.ended);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_TIMED_OUT);
     check_failed(&w.calls[0], ERR_CLOSED, false);
     world_stop(&w);
@@ -657,9 +543,9 @@ static void what_the_peer_cannot_understand_is_not_sent(void **state)
     send_call(&w, 0, API_DESCRIBE_GROUPS, &any_groups, 0);
     send_call(&w, 1, API_METADATA, &no_creation, 0);
     send_metadata(&w, 2);
-    peer_answer_metadata(&w, peer_take(&w), 1);
-    peer_answer_metadata(&w, peer_take(&w), 2);
-    UNTIL(&w, w.told == 3);
+    peer_answer_metadata(&w, peer_take(&w.peer), 1);
+    peer_answer_metadata(&w, peer_take(&w.peer), 2);
+    UNTIL(w.loop, w.told == 3);
     check_failed(&w.calls[0], ERR_UNSUPPORTED, false);
     assert_int_equal(w.calls[1].err, OK);
     assert_int_equal(w.calls[2].broker_id, 2);
@@ -668,7 +554,7 @@ static void what_the_peer_cannot_understand_is_not_sent(void **state)
     c->call = (struct rpc_call){
         .api = API_METADATA, .version_min = 1, .version_max = 3, .request = &no_creation, .done = on_done};
     rpc_send(w.rpc, &c->call);
-    UNTIL(&w, w.told == 4);
+    UNTIL(w.loop, w.told == 4);
     check_failed(c, ERR_UNSUPPORTED, false);
     assert_false(w.ended);
     world_stop(&w);
@@ -680,9 +566,9 @@ static void check_malformed(const void *bytes, size_t size, const char *says)
     world_start(&w);
     send_metadata(&w, 0);
     send_metadata(&w, 1);
-    (void)peer_take(&w);
-    peer_write(&w, bytes, size);
-    UNTIL(&w, w.ended);
+    (void)peer_take(&w.peer);
+    peer_write(&w.peer, bytes, size);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_MALFORMED);
     if (!strstr(w.text, says)) fail_msg("'%s' does not say '%s'", w.text, says);
     check_failed(&w.calls[0], w.calls[0].err, true);
@@ -709,8 +595,8 @@ static void an_answer_in_excess_ends_the_connection(void **state)
     (void)state;
     struct world w = {0};
     world_start(&w);
-    peer_write(&w, "\0\0\0\4\0\0\0\1", 8);
-    UNTIL(&w, w.ended);
+    peer_write(&w.peer, "\0\0\0\4\0\0\0\1", 8);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_MALFORMED);
     assert_non_null(strstr(w.text, "nobody had asked"));
     world_stop(&w);
@@ -722,16 +608,16 @@ static void bytes_behind_an_answer_are_no_answer(void **state)
     struct world w = {0};
     world_start(&w);
     send_metadata(&w, 0);
-    struct asked q = peer_take(&w);
+    struct asked q = peer_take(&w.peer);
     struct metadata_response res = metadata_of(1);
     struct writer to;
     writer_init(&to, NULL);
     answer_encode(&to, q, q.version, &res);
     writer_i8(&to, 0);
     put_be32(to.buf->data, get_be32(to.buf->data) + 1);
-    peer_write(&w, to.buf->data, to.size);
+    peer_write(&w.peer, to.buf->data, to.size);
     writer_fini(&to);
-    UNTIL(&w, w.ended);
+    UNTIL(w.loop, w.ended);
     assert_int_equal(w.end, RPC_MALFORMED);
     check_failed(&w.calls[0], ERR_CORRUPT, true);
     world_stop(&w);
@@ -746,11 +632,11 @@ static void closing_answers_what_is_out_in_a_turn_of_its_own(void **state)
     world_start(&w);
     send_metadata(&w, 0);
     send_metadata(&w, 1);
-    (void)peer_take(&w);
+    (void)peer_take(&w.peer);
     rpc_close(w.rpc);
     w.rpc = NULL;
     assert_int_equal(w.told, 0);
-    UNTIL(&w, w.told == 2);
+    UNTIL(w.loop, w.told == 2);
     check_failed(&w.calls[0], ERR_CLOSED, true);
     check_failed(&w.calls[1], ERR_CLOSED, true);
     assert_int_equal(w.calls[0].told, 1);
@@ -764,11 +650,11 @@ static void it_can_be_closed_from_within_an_answer(void **state)
     struct world w = {0};
     world_start(&w);
     for (int i = 0; i < 3; i++) send_metadata(&w, i);
-    struct asked q[2] = {peer_take(&w), peer_take(&w)};
+    struct asked q[2] = {peer_take(&w.peer), peer_take(&w.peer)};
     w.close_in_done = true;
     peer_answer_metadata(&w, q[0], 7);
     peer_answer_metadata(&w, q[1], 8);
-    UNTIL(&w, w.told == 3);
+    UNTIL(w.loop, w.told == 3);
     assert_int_equal(w.calls[0].err, OK);
     check_failed(&w.calls[1], ERR_CLOSED, true);
     check_failed(&w.calls[2], ERR_CLOSED, true);
@@ -788,14 +674,14 @@ static void only_so_many_calls_are_out_at_a_time(void **state)
         rpc_send(w.rpc, &many[i].call);
     }
     send_metadata(&w, 0);
-    UNTIL(&w, w.told == 1);
+    UNTIL(w.loop, w.told == 1);
     check_failed(&w.calls[0], ERR_TOO_MANY, false);
-    peer_answer_metadata(&w, peer_take(&w), 1);
-    UNTIL(&w, w.told == 2);
+    peer_answer_metadata(&w, peer_take(&w.peer), 1);
+    UNTIL(w.loop, w.told == 2);
     send_metadata(&w, 1);
-    for (int i = 1; i < RPC_CALLS_MAX; i++) peer_answer_metadata(&w, peer_take(&w), 1);
-    peer_answer_metadata(&w, peer_take(&w), 4);
-    UNTIL(&w, w.calls[1].told);
+    for (int i = 1; i < RPC_CALLS_MAX; i++) peer_answer_metadata(&w, peer_take(&w.peer), 1);
+    peer_answer_metadata(&w, peer_take(&w.peer), 4);
+    UNTIL(w.loop, w.calls[1].told);
     assert_int_equal(w.calls[1].broker_id, 4);
     world_stop(&w);
 }

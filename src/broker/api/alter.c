@@ -6,6 +6,7 @@
 #include "broker/api/config_resource.h"
 #include "broker/api/named.h"
 #include "broker/broker.h"
+#include "broker/config_write.h"
 #include "broker/dynamic_config.h"
 #include "controller/controller.h"
 
@@ -132,12 +133,25 @@ static void refresh(struct request *rq, struct alter *al, const struct alteratio
                            gather_arrived, &al->refreshes);
 }
 
-/* The controller's answer; the request's loop. */
+static bool says_not_controller(const struct controller_results *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->results[i].kerr == KERR_NOT_CONTROLLER) return true;
+    return false;
+}
+
+/* The answer; the request's loop. */
 static void on_written(void *arg, const struct controller_results *r)
 {
     struct request *rq = arg;
     struct alter *al = rq->op;
     ASSERT(r->count == al->sent_count);
+    if (!al->by_us && says_not_controller(r)) {
+        al->by_us = true;
+        config_write_alter(rq->broker, al->changes, al->sent_count, al->validate_only,
+                           (struct controller_to){rq->loop, on_written, rq});
+        return;
+    }
     gather_begin(&al->refreshes, rq);
     for (size_t i = 0; i < r->count; i++) {
         struct alteration *it = &al->items[al->sent[i]];
@@ -150,12 +164,12 @@ static void on_written(void *arg, const struct controller_results *r)
 
 static void write_changes(struct request *rq, struct alter *al)
 {
-    struct controller_config_change *changes = arena_array(&rq->arena, struct controller_config_change, al->count);
+    al->changes = arena_array(&rq->arena, struct controller_config_change, al->count);
     al->sent = arena_array(&rq->arena, size_t, al->count);
     for (size_t i = 0; i < al->count; i++) {
         struct alteration *it = &al->items[i];
         if (it->kerr) continue;
-        changes[al->sent_count] = (struct controller_config_change){
+        al->changes[al->sent_count] = (struct controller_config_change){
             .type = it->type == RESOURCE_TOPIC ? CONFIG_TOPICS : CONFIG_BROKERS,
             .name = entity_name(rq, it),
             .alter = alter_entity,
@@ -164,7 +178,7 @@ static void write_changes(struct request *rq, struct alter *al)
         al->sent[al->sent_count++] = i;
     }
     if (al->sent_count)
-        controller_alter_configs(rq->broker->controller, changes, al->sent_count, al->validate_only,
+        controller_alter_configs(rq->broker->controller, al->changes, al->sent_count, al->validate_only,
                                  (struct controller_to){rq->loop, on_written, rq});
 }
 

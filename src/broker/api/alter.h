@@ -1,4 +1,4 @@
-/* alter.h: what AlterConfigs and IncrementalAlterConfigs share: checks, the controller's write, and waiting until this
+/* alter.h: what AlterConfigs and IncrementalAlterConfigs share: checks, the write, and waiting until this
  * broker acts on it, so that whoever asks after the answer sees it. */
 #ifndef BROKER_API_ALTER_H
 #define BROKER_API_ALTER_H
@@ -6,6 +6,8 @@
 #include "broker/api/gather.h"
 #include "broker/config.h"
 #include "wire/kerr.h"
+
+struct controller_config_change;
 
 /* One resource of the request and what becomes of it. */
 struct alteration {
@@ -25,8 +27,10 @@ struct alter {
     bool validate_only, written;
     struct alteration *items; /* filled in by the handler at its first entry, in the request's order */
     size_t count;
-    size_t *sent; /* which of them went to the controller */
+    size_t *sent; /* which of them are written */
+    struct controller_config_change *changes;
     size_t sent_count;
+    bool by_us; /* another broker is the controller */
     struct gather refreshes;
 };
 

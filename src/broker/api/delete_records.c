@@ -1,5 +1,6 @@
 /* DeleteRecords (key 21, KIP-107): raises partitions' first offsets.  Records below are gone for readers at once; their
- * segments go with the next retention check. */
+ * segments go with the next retention check.  Followers hear of it as they fetch, and the answer waits until all that
+ * live have raised theirs, too. */
 #include "broker/api/handlers.h"
 #include "broker/api/locate.h"
 #include "broker/api/named.h"
@@ -12,13 +13,16 @@ typedef struct delete_records_response_delete_records_partition_result answer_pa
 enum { UP_TO_HIGH_WATERMARK = -1, NO_LOW_WATERMARK = -1 };
 
 struct deletion {
+    struct request *rq;
     struct partition *p; /* a reference */
+    struct partition_waiter waiter;
     int64_t offset;
     answer_partition *out;
+    bool over;
 };
 
 struct delete_records_op {
-    enum { DELETE_CHECK, DELETE_ANSWER } stage;
+    enum { DELETE_CHECK, DELETE_BEGIN_WAIT, DELETE_WAIT } stage;
     struct deletion *deletions;
     size_t count;
 };
@@ -58,7 +62,8 @@ static void check_topic(struct request *rq, const asked_topic *asked, const stru
         struct partition *p;
         enum kerr kerr = check(rq, asked->name, o->partition_index, &offset, &p);
         o->error_code = (int16_t)kerr;
-        if (!kerr) op->deletions[op->count++] = (struct deletion){partition_ref(p), offset, o};
+        if (!kerr)
+            op->deletions[op->count++] = (struct deletion){.rq = rq, .p = partition_ref(p), .offset = offset, .out = o};
     }
 }
 
@@ -84,20 +89,86 @@ static void check_all(struct request *rq)
     }
 }
 
+static void deletion_end(struct deletion *d, enum kerr kerr)
+{
+    d->over = true;
+    d->out->error_code = (int16_t)kerr;
+}
+
 /* Worker. */
 static void delete_all(struct request *rq)
 {
     struct delete_records_op *op = rq->op;
     for (size_t i = 0; i < op->count; i++) {
-        struct deletion *d = &op->deletions[i];
-        enum err e = partition_raise_start(d->p, d->offset);
-        const struct partition *next = partition_successor(d->p); /* it may have just moved to another log directory */
-        if (e)
-            d->out->error_code = (int16_t)kerr_of(e);
-        else
-            d->out->low_watermark = plog_start((next ? next : d->p)->pl);
-        partition_unref(d->p); /* here, since the last one closes files */
+        enum err e = partition_raise_start(op->deletions[i].p, op->deletions[i].offset);
+        if (e) deletion_end(&op->deletions[i], kerr_of(e));
     }
+}
+
+/* ---- Waiting for followers */
+
+static void waiter_wake(struct partition_waiter *w)
+{
+    request_wake(CONTAINER_OF(w, struct deletion, waiter)->rq);
+}
+
+/* To where the partition lives now, if it has moved to another log directory. */
+static void deletion_follow(struct deletion *d)
+{
+    struct partition *next = partition_successor(d->p);
+    if (!next) return;
+    struct partition *left = d->p;
+    d->p = partition_ref(next);
+    if (partition_unwait(left, &d->waiter)) partition_wait(d->p, &d->waiter);
+    partition_unref(left);
+}
+
+static void deletion_look(struct deletion *d)
+{
+    if (d->over) return;
+    deletion_follow(d);
+    enum kerr kerr = partition_check_leader(d->p, -1);
+    int64_t low_watermark = partition_low_watermark(d->p);
+    if (kerr) {
+        deletion_end(d, kerr);
+    } else if (low_watermark >= d->offset) {
+        d->out->low_watermark = low_watermark;
+        d->over = true;
+    }
+}
+
+static bool all_over(struct delete_records_op *op)
+{
+    bool over = true;
+    for (size_t i = 0; i < op->count; i++) {
+        deletion_look(&op->deletions[i]);
+        over &= op->deletions[i].over;
+    }
+    return over;
+}
+
+static void wait_for_followers(struct request *rq)
+{
+    const struct delete_records_request *in = rq->in;
+    struct delete_records_op *op = rq->op;
+    request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)MAX(in->timeout_ms, 0) * 1000);
+    for (size_t i = 0; i < op->count; i++) {
+        struct deletion *d = &op->deletions[i];
+        if (d->over) continue;
+        d->waiter.wake = waiter_wake;
+        partition_wait(d->p, &d->waiter);
+    }
+}
+
+static enum step finish(struct delete_records_op *op)
+{
+    for (size_t i = 0; i < op->count; i++) {
+        struct deletion *d = &op->deletions[i];
+        if (!d->over) deletion_end(d, KERR_REQUEST_TIMED_OUT);
+        partition_unwait(d->p, &d->waiter);
+        partition_unref(d->p);
+    }
+    return DONE;
 }
 
 enum step delete_records_handle(struct request *rq)
@@ -107,10 +178,17 @@ enum step delete_records_handle(struct request *rq)
     case DELETE_CHECK:
         check_all(rq);
         if (op->count == 0) return DONE;
-        op->stage = DELETE_ANSWER;
+        op->stage = DELETE_BEGIN_WAIT;
         request_offload(rq, delete_all);
         return WAIT;
-    case DELETE_ANSWER: /* the worker is through */ return DONE;
+    case DELETE_BEGIN_WAIT: /* the worker is through */
+        if (all_over(op)) return finish(op);
+        wait_for_followers(rq);
+        op->stage = DELETE_WAIT;
+        FALLTHROUGH;
+    case DELETE_WAIT: /* woken when a follower has fetched or the role changes, or at the deadline */
+        if (all_over(op) || rq->expired || rq->cancelled) return finish(op);
+        return WAIT;
     }
     UNREACHABLE();
 }

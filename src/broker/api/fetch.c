@@ -16,7 +16,10 @@ enum {
     WARM_READ = 256 << 10
 };
 
-enum { VERSION_LEADER_HINTS = 16 };
+enum { VERSION_FROM_FOLLOWERS = 11, VERSION_LEADER_HINTS = 16 };
+
+/* replica.selector.class; whatever else it may be chooses nobody. */
+#define RACK_AWARE_SELECTOR "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 typedef struct fetch_response_partition_data partition_data;
 
@@ -28,8 +31,11 @@ struct fetch_part {
     _Atomic bool woken;
     bool cold;  /* a worker must read it */
     bool named; /* the answer tells of it */
+    bool noted; /* the leader knows what this follower has */
     enum kerr kerr;
     int64_t high_watermark, last_stable, log_start;
+    int64_t log_end;           /* what a follower was shown */
+    int32_t preferred_replica; /* to be read from instead; -1: none */
     struct plog_slice slice;
     int32_t diverging_epoch; /* -1: none */
     int64_t diverging_end;
@@ -45,7 +51,10 @@ struct fetch {
     struct fetch_part *parts;
     size_t bytes, bytes_max;
     bool read_committed;
-    bool failed; /* some partition has an error: answered at once */
+    int32_t replica; /* of the follower that asks; -1: a consumer */
+    int64_t replica_epoch;
+    struct str rack; /* a consumer's; empty: it does not say, or nobody chooses by it */
+    bool failed;     /* some partition has an error, or news that are no records: answered at once */
     bool any_cold;
     bool waiting;
 };
@@ -118,6 +127,67 @@ static void part_follow(struct fetch_part *part)
     partition_unref(left);
 }
 
+/* A consumer of KIP-392's age may read from a follower. */
+static enum kerr part_check(const struct fetch_part *part)
+{
+    const struct fetch *f = part->fetch;
+    int32_t epoch = part->item->current_leader_epoch;
+    if (f->replica < 0 && f->rq->version >= VERSION_FROM_FOLLOWERS) return partition_check_replica(part->p, epoch);
+    enum kerr kerr = partition_check_leader(part->p, epoch);
+    if (kerr || f->replica < 0) return kerr;
+    return partition_check_follower(part->p, f->replica, epoch >= 0);
+}
+
+static bool is_near(void *arg, int32_t broker_id)
+{
+    const struct fetch *f = arg;
+    const struct node *n = cluster_node(metadata_cluster(f->rq->broker->metadata), broker_id);
+    return n && str_equal(n->rack, f->rack);
+}
+
+/* The leader sends a consumer to an in-sync replica in its rack, unless it stands there itself. */
+static bool part_is_elsewhere(struct fetch_part *part)
+{
+    struct fetch *f = part->fetch;
+    if (f->rack.size == 0 || !atomic_load(&part->p->leads) || is_near(f, f->rq->broker->id)) return false;
+    part->preferred_replica = partition_choose_replica(part->p, part->item->fetch_offset, is_near, f);
+    if (part->preferred_replica < 0) return false;
+    f->failed = true;
+    return true;
+}
+
+/* The follower has everything below what it asks for.  Once a request: later it says nothing new. */
+static enum kerr part_note(struct fetch_part *part)
+{
+    const struct fetch *f = part->fetch;
+    const struct fetch_item *it = part->item;
+    if (part->noted) return KERR_NONE;
+    part->noted = true;
+    const struct follower_fetch ff = {
+        .broker_id = f->replica,
+        .broker_epoch = f->replica_epoch,
+        .knows_epoch = it->current_leader_epoch >= 0,
+        .fetch_offset = it->fetch_offset,
+        .log_start = it->log_start_offset,
+        .now_us = loop_now_us(f->rq->loop),
+    };
+    return partition_follower_fetched(part->p, &ff);
+}
+
+/* A follower reads up to the log's end, and learns at once of a high watermark that it was not told. */
+static bool part_tell_follower(struct fetch_part *part)
+{
+    struct fetch *f = part->fetch;
+    enum kerr kerr = part_note(part);
+    if (kerr) {
+        part_fail(part, kerr);
+        return false;
+    }
+    part->high_watermark = partition_high_watermark(part->p);
+    if (part->high_watermark > part->item->known_high_watermark) f->failed = true;
+    return true;
+}
+
 /* One partition of a fetch.  No data yet is no error: the slice is empty and the handler waits. */
 static void part_read(struct fetch_part *part, bool nowait)
 {
@@ -127,7 +197,7 @@ static void part_read(struct fetch_part *part, bool nowait)
     part_follow(part);
     struct plog *pl = part->p->pl;
     part->cold = false;
-    enum kerr kerr = partition_check_leader(part->p, it->current_leader_epoch);
+    enum kerr kerr = part_check(part);
     if (kerr) {
         part_fail(part, kerr);
         return;
@@ -135,12 +205,14 @@ static void part_read(struct fetch_part *part, bool nowait)
     part->high_watermark = partition_high_watermark(part->p);
     part->last_stable = partition_last_stable(part->p);
     part->log_start = plog_start(pl);
-    if (it->fetch_offset < part->log_start || it->fetch_offset > plog_end(pl)) {
+    part->log_end = plog_end(pl);
+    if (it->fetch_offset < part->log_start || it->fetch_offset > part->log_end) {
         part_fail(part, KERR_OFFSET_OUT_OF_RANGE);
         return;
     }
-    if (part_diverges(part)) return;
-    int64_t below = f->read_committed ? part->last_stable : part->high_watermark;
+    if (part_diverges(part) || part_is_elsewhere(part)) return;
+    if (f->replica >= 0 && !part_tell_follower(part)) return;
+    int64_t below = f->replica >= 0 ? part->log_end : f->read_committed ? part->last_stable : part->high_watermark;
     size_t left = f->bytes < f->bytes_max ? f->bytes_max - f->bytes : 0;
     size_t part_max = MIN(left, (size_t)MAX(it->max_bytes, 0));
     bool whole_first = f->bytes == 0; /* progress whatever the limits say (KIP-74) */
@@ -184,19 +256,16 @@ static void fetch_warm(struct request *rq)
 
 static void fetch_locate(struct request *rq, struct fetch *f)
 {
-    const struct fetch_request *in = rq->in;
-    int32_t replica = in->replica_id >= 0 ? in->replica_id : in->replica_state.replica_id;
     f->parts = arena_array(&rq->arena, struct fetch_part, (size_t)f->plan.count);
     for (int32_t i = 0; i < f->plan.count; i++) {
         struct fetch_part *part = &f->parts[i];
         part->item = &f->plan.items[i];
         part->fetch = f;
         part->diverging_epoch = -1;
+        part->preferred_replica = -1;
         struct located at;
         enum kerr kerr =
             locate_replica(rq->broker, part->item->topic, part->item->topic_id, part->item->partition, &at);
-        /* No other broker is a replica of what is here. */
-        if (!kerr && replica >= 0) kerr = KERR_NOT_LEADER_OR_FOLLOWER;
         if (kerr)
             part_fail(part, kerr);
         else
@@ -237,10 +306,11 @@ static void fetch_wait(struct request *rq, struct fetch *f)
         struct fetch_part *part = &f->parts[i];
         if (!part->p) continue;
         part->waiter.wake = waiter_wake;
-        part->waiter.until_high_watermark = part->high_watermark + 1; /* an append alone shows nothing new */
+        /* An append alone shows a consumer nothing new, and a follower everything. */
+        part->waiter.until_high_watermark = f->replica >= 0 ? 0 : part->high_watermark + 1;
         partition_wait(part->p, &part->waiter);
         if (partition_high_watermark(part->p) != part->high_watermark ||
-            partition_check_leader(part->p, part->item->current_leader_epoch))
+            (f->replica >= 0 && plog_end(part->p->pl) != part->log_end) || part_check(part))
             atomic_store(&part->woken, true);
     }
 }
@@ -312,6 +382,7 @@ static void fill_partition(struct request *rq, struct fetch_part *part, partitio
         pd->diverging_epoch.epoch = part->diverging_epoch;
         pd->diverging_epoch.end_offset = part->diverging_end;
     }
+    pd->preferred_read_replica = part->preferred_replica;
     pd->aborted_transactions_count = -1;
     if (part->fetch->read_committed && !part->kerr) {
         pd->aborted_transactions_count = part->aborted_count;
@@ -343,7 +414,7 @@ static void fetch_choose(struct fetch *f)
             .high_watermark = part->high_watermark,
             .log_start = part->log_start,
             .has_records = part->slice.size > 0,
-            .other_news = part->diverging_epoch >= 0,
+            .other_news = part->diverging_epoch >= 0 || part->preferred_replica >= 0,
         };
         part->named = fetch_plan_include(&f->plan, part->item, &found);
     }
@@ -409,9 +480,13 @@ static void fetch_begin(struct request *rq, struct fetch *f)
     f->rq = rq;
     f->read_committed = in->isolation_level == 1;
     f->bytes_max = (size_t)MIN((int64_t)MAX(in->max_bytes, 0), config_i64(cfg, CFG_FETCH_MAX_BYTES));
-    bool replica = in->replica_id >= 0 || in->replica_state.replica_id >= 0;
-    fetch_plan_begin(&f->plan, rq->broker->fetch_sessions, in, rq->version >= 13, replica, loop_now_ms(rq->loop),
-                     &rq->arena);
+    f->replica = in->replica_id >= 0 ? in->replica_id : in->replica_state.replica_id;
+    f->replica_epoch = in->replica_id >= 0 ? -1 : in->replica_state.replica_epoch;
+    if (f->replica < 0 && in->rack_id.size > 0 &&
+        str_is(str_of(config_str(cfg, CFG_REPLICA_SELECTOR_CLASS)), RACK_AWARE_SELECTOR))
+        f->rack = in->rack_id;
+    fetch_plan_begin(&f->plan, rq->broker->fetch_sessions, in, rq->version >= 13, f->replica >= 0,
+                     loop_now_ms(rq->loop), &rq->arena);
 }
 
 enum step fetch_handle(struct request *rq)

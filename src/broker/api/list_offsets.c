@@ -66,15 +66,6 @@ static void found(const struct request *rq, answer_partition *out, int64_t times
 
 /* ---- Finding the replica */
 
-/* A debugging consumer may ask a follower too. */
-static enum kerr check_replica(const struct partition *p, int32_t client_epoch)
-{
-    if (!atomic_load(&p->online)) return KERR_KAFKA_STORAGE_ERROR;
-    int32_t epoch = atomic_load(&p->leader_epoch);
-    if (client_epoch >= 0 && client_epoch < epoch) return KERR_FENCED_LEADER_EPOCH;
-    return client_epoch > epoch ? KERR_UNKNOWN_LEADER_EPOCH : KERR_NONE;
-}
-
 static enum kerr find_asked(struct request *rq, struct str topic, const asked_partition *asked, struct partition **out)
 {
     const struct list_offsets_request *in = rq->in;
@@ -82,7 +73,7 @@ static enum kerr find_asked(struct request *rq, struct str topic, const asked_pa
     enum kerr kerr = locate_replica(rq->broker, topic, UUID_ZERO, asked->partition_index, &at);
     if (kerr) return kerr;
     *out = at.partition;
-    if (in->replica_id == REPLICA_DEBUGGER) return check_replica(at.partition, asked->current_leader_epoch);
+    if (in->replica_id == REPLICA_DEBUGGER) return partition_check_replica(at.partition, asked->current_leader_epoch);
     return partition_check_leader(at.partition, asked->current_leader_epoch);
 }
 
@@ -101,11 +92,14 @@ static enum kerr end_fault(const struct request *rq, struct partition *p)
     const struct list_offsets_request *in = rq->in;
     int64_t high_watermark = partition_high_watermark(p);
     if (in->replica_id != REPLICA_CONSUMER || high_watermark >= plog_end(p->pl)) return KERR_NONE;
-    int32_t epoch_before;
-    int64_t epoch_start;
-    plog_epoch_end(p->pl, atomic_load(&p->leader_epoch) - 1, &epoch_before, &epoch_start);
-    if (epoch_start <= high_watermark) return KERR_NONE;
+    if (partition_epoch_start(p) <= high_watermark) return KERR_NONE;
     return rq->version >= 5 ? KERR_OFFSET_NOT_AVAILABLE : KERR_LEADER_NOT_AVAILABLE;
+}
+
+/* The leader's.  Whoever compares replicas, to choose the next leader say, is told what the log itself has. */
+static int32_t latest_epoch(const struct list_offsets_request *in, struct partition *p)
+{
+    return in->replica_id == REPLICA_DEBUGGER ? plog_last_epoch(p->pl) : atomic_load(&p->leader_epoch);
 }
 
 static void answer_latest(struct request *rq, struct partition *p, answer_partition *out)
@@ -114,7 +108,7 @@ static void answer_latest(struct request *rq, struct partition *p, answer_partit
     if (fault)
         out->error_code = (int16_t)fault;
     else
-        found(rq, out, -1, visible_end(rq->in, p), atomic_load(&p->leader_epoch));
+        found(rq, out, -1, visible_end(rq->in, p), latest_epoch(rq->in, p));
 }
 
 static void answer_earliest(struct request *rq, struct partition *p, answer_partition *out)

@@ -91,7 +91,7 @@ static void store_renew(struct coord *c)
     machine_of_coord(c)->coord_ops->renew(c);
 }
 
-static const struct coord_ops delayed_ops = {store_submit, store_renew, store_free};
+static const struct coord_ops delayed_ops = {.submit = store_submit, .free = store_free, .renew = store_renew};
 
 static struct coord *open_store(void *arg, struct coord_listener listener)
 {

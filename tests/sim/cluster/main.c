@@ -1,6 +1,7 @@
 /* main.c: the program sim_cluster. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runner.h"
@@ -19,6 +20,10 @@ static int cluster_flag(void *arg, const char *flag, const char *value)
         p->twice = true;
         return 1;
     }
+    if (strcmp(flag, "--quiet") == 0) {
+        p->opt.quiet = true;
+        return 1;
+    }
     if (strcmp(flag, "--brokers") != 0 || !runner_number(value, &n) || n < 1 || n > NODES_MAX) return 0;
     p->opt.nodes = (int)n;
     return 2;
@@ -34,6 +39,7 @@ static struct runner_outcome cluster_run(void *arg, uint64_t seed, bool verbose)
     const struct program *p = arg;
     struct world_options opt = p->opt;
     opt.verbose = verbose;
+    opt.debug = verbose && getenv("SIM_LOG");
     opt.logs = p->twice;
     struct world_result r = world_run(seed, &opt);
     if (p->twice && !verbose) {
@@ -52,8 +58,8 @@ int main(int argc, char **argv)
         &(struct runner_program){
             .name = "sim_cluster",
             .again = "./dev sim cluster --seed",
-            .flags = " [--brokers N] [--twice]",
-            .about = "--brokers: of as many brokers; without it the seed decides.\n"
+            .flags = " [--brokers N] [--quiet] [--twice]",
+            .about = "--brokers: of as many brokers; without it the seed decides.  --quiet: nothing goes wrong.\n"
                      "--twice runs each seed twice and compares the histories, with all that brokers log.\n",
             .counted = {"batches acknowledged", "faults"},
             .arg = &p,

@@ -1,0 +1,439 @@
+/* broker/cluster_channel: what the controller says to other brokers, with a controller that the test plays and a broker
+ * on a socket that closes, dies, is silent and comes back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "broker/cluster_channel.h"
+#include "broker/control.h"
+#include "rpc_world.h"
+
+enum { SELF = 1, OTHER = 2, EPOCH = 70, REPLIES_MAX = 64 };
+
+/* The reply to one message. */
+struct reply {
+    int told; /* as the how many-th; 0: not yet */
+    enum err err;
+    int16_t code;
+    int64_t offset;
+};
+
+static struct {
+    struct broker_run run;
+    struct config_reader reader;
+    struct controller_options opt; /* what the controller was started with */
+    struct cluster_channel *ch;
+    struct peer_side peer;
+    struct reply replies[REPLIES_MAX];
+    int told;
+    int reached, unreached;
+    int own_calls;
+} w;
+
+/* ---- What stands in for the rest of the broker */
+
+const struct config *broker_config(struct broker *br, const struct loop *l)
+{
+    (void)br;
+    (void)l;
+    return config_reader_get(&w.reader);
+}
+
+void run_fail(struct broker_run *run, enum err e, const struct fault *f)
+{
+    (void)run;
+    (void)e;
+    fail_msg("%s", f->text);
+}
+
+struct controller *controller_start(const struct controller_options *opt)
+{
+    w.opt = *opt;
+    return NULL;
+}
+
+void controller_broker_unreachable(struct controller *c, int32_t broker_id, int64_t broker_epoch)
+{
+    (void)c;
+    assert_int_equal(broker_id, OTHER);
+    assert_int_equal(broker_epoch, EPOCH);
+    w.unreached++;
+}
+
+void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_t broker_epoch)
+{
+    (void)c;
+    assert_int_equal(broker_id, OTHER);
+    assert_int_equal(broker_epoch, EPOCH);
+    w.reached++;
+}
+
+void control_leader_and_isr(struct control *ct, const struct leader_and_isr_request *rq, leader_and_isr_reply_fn reply,
+                            void *arg)
+{
+    (void)ct;
+    (void)rq;
+    (void)reply;
+    (void)arg;
+    w.own_calls++;
+}
+
+void control_update_metadata(struct control *ct, const struct update_metadata_request *rq,
+                             update_metadata_reply_fn reply, void *arg)
+{
+    (void)ct;
+    (void)rq;
+    (void)reply;
+    (void)arg;
+    w.own_calls++;
+}
+
+void control_stop_replica(struct control *ct, const struct stop_replica_request *rq, stop_replica_reply_fn reply,
+                          void *arg)
+{
+    (void)ct;
+    (void)rq;
+    (void)reply;
+    (void)arg;
+    w.own_calls++;
+}
+
+/* ---- The world */
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&w, 0, sizeof w);
+    struct broker *br = &w.run.br;
+    br->id = SELF;
+    br->net = net_system();
+    br->bufs = buf_pool_new(0);
+    br->loop_count = 1;
+    br->loops = mem_zalloc(1, sizeof(struct loop *));
+    assert_int_equal(loop_new(&br->loops[0], clock_system(), 0, NULL), OK);
+    assert_int_equal(workers_new(&br->workers, "test", 1, NULL), OK);
+    struct config *cfg;
+    assert_int_equal(config_load(&cfg, &(struct config_input){0}, NULL), OK);
+    br->config = config_live_new(cfg);
+    config_reader_init(&w.reader, br->config);
+    cluster_channel_open(&w.ch, &w.run);
+    w.peer.loop = br->loops[0];
+    peer_listen(&w.peer);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    struct broker *br = &w.run.br;
+    cluster_channel_free(w.ch);
+    peer_die(&w.peer);
+    workers_free(br->workers);
+    loop_turn(br->loops[0], 0);
+    config_reader_fini(&w.reader);
+    config_live_free(br->config);
+    loop_free(br->loops[0]);
+    mem_free(br->loops);
+    buf_pool_free(br->bufs);
+    return 0;
+}
+
+static struct loop *loop(void)
+{
+    return w.run.br.loops[0];
+}
+
+static void come(void)
+{
+    w.opt.channel.broker_came(w.ch, OTHER, EPOCH, STR("127.0.0.1"), w.peer.port);
+}
+
+static void go(void)
+{
+    w.opt.channel.broker_went(w.ch, OTHER);
+}
+
+static void meet(void)
+{
+    struct api_versions_response_api_version rows[] = {
+        {.api_key = API_LEADER_AND_ISR, .min_version = 0, .max_version = 7},
+        {.api_key = API_UPDATE_METADATA, .min_version = 0, .max_version = 8},
+        {.api_key = API_STOP_REPLICA, .min_version = 0, .max_version = 1}, /* too old for us */
+        {.api_key = API_LIST_OFFSETS, .min_version = 0, .max_version = 9},
+    };
+    peer_meet(&w.peer, rows, ARRAY_COUNT(rows));
+}
+
+static void note(void *arg, enum err e, int16_t code)
+{
+    struct reply *r = arg;
+    assert_int_equal(r->told, 0);
+    r->told = ++w.told;
+    r->err = e;
+    r->code = code;
+}
+
+static void on_leader_and_isr(void *arg, enum err e, const struct leader_and_isr_response *res)
+{
+    note(arg, e, e ? 0 : res->error_code);
+}
+
+static void on_update_metadata(void *arg, enum err e, const struct update_metadata_response *res)
+{
+    note(arg, e, e ? 0 : res->error_code);
+}
+
+static void on_stop_replica(void *arg, enum err e, const struct stop_replica_response *res)
+{
+    note(arg, e, e ? 0 : res->error_code);
+}
+
+static void on_list_offsets(void *arg, enum err e, const struct list_offsets_response *res)
+{
+    note(arg, e, 0);
+    if (!e) ((struct reply *)arg)->offset = res->topics[0].partitions[0].offset;
+}
+
+/* Number `i` is a LeaderAndIsr when it is even, else an UpdateMetadata. */
+static void send_nth(int i)
+{
+    if (i % 2)
+        w.opt.channel.update_metadata(w.ch, OTHER, &update_metadata_request_default, on_update_metadata, &w.replies[i]);
+    else
+        w.opt.channel.leader_and_isr(w.ch, OTHER, &leader_and_isr_request_default, on_leader_and_isr, &w.replies[i]);
+    assert_int_equal(w.replies[i].told, 0);
+}
+
+static struct asked take_nth(int i)
+{
+    struct asked q = peer_take(&w.peer);
+    assert_int_equal(q.api, i % 2 ? API_UPDATE_METADATA : API_LEADER_AND_ISR);
+    assert_int_equal(q.version, i % 2 ? 8 : 7);
+    return q;
+}
+
+static void answer_nth(int i, struct asked q)
+{
+    struct leader_and_isr_response lr = leader_and_isr_response_default;
+    struct update_metadata_response ur = update_metadata_response_default;
+    lr.error_code = ur.error_code = (int16_t)(100 + i);
+    peer_answer(&w.peer, q, i % 2 ? (const void *)&ur : &lr);
+}
+
+/* ---- Tests */
+
+static void messages_arrive_in_order_several_at_a_time(void **state)
+{
+    (void)state;
+    enum { COUNT = 40 };
+    come();
+    for (int i = 0; i < COUNT / 2; i++) send_nth(i); /* before it is connected */
+    meet();
+    for (int i = COUNT / 2; i < COUNT; i++) send_nth(i);
+    struct asked q[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        if (i >= 32) answer_nth(i - 32, q[i - 32]); /* no more than that are out at a time */
+        q[i] = take_nth(i);
+    }
+    for (int i = COUNT - 32; i < COUNT; i++) answer_nth(i, q[i]);
+    UNTIL(loop(), w.told == COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(w.replies[i].told, i + 1);
+        assert_int_equal(w.replies[i].err, OK);
+        assert_int_equal(w.replies[i].code, 100 + i);
+    }
+    assert_int_equal(w.unreached, 0);
+    go();
+}
+
+static void what_was_not_answered_is_sent_again_in_order(void **state)
+{
+    (void)state;
+    come();
+    meet();
+    for (int i = 0; i < 4; i++) send_nth(i);
+    answer_nth(0, take_nth(0));
+    (void)take_nth(1);
+    UNTIL(loop(), w.told == 1);
+    peer_close(&w.peer);
+    send_nth(4);
+    meet();
+    for (int i = 1; i < 5; i++) answer_nth(i, take_nth(i));
+    UNTIL(loop(), w.told == 5);
+    for (int i = 0; i < 5; i++) assert_int_equal(w.replies[i].code, 100 + i);
+    assert_int_equal(w.unreached, 0); /* it was lost, not refused */
+    go();
+}
+
+static void a_port_that_refuses_is_told_once_and_its_return_too(void **state)
+{
+    (void)state;
+    come();
+    meet();
+    send_nth(0);
+    (void)take_nth(0);
+    peer_die(&w.peer);
+    UNTIL(loop(), w.unreached == 1);
+    int64_t later_us = clock_mono_us(clock_system()) + 350 * 1000; /* some more tries */
+    UNTIL(loop(), clock_mono_us(clock_system()) > later_us);
+    assert_int_equal(w.unreached, 1);
+    assert_int_equal(w.reached, 0);
+    peer_listen(&w.peer);
+    meet();
+    answer_nth(0, take_nth(0));
+    UNTIL(loop(), w.told == 1);
+    assert_int_equal(w.reached, 1);
+    assert_int_equal(w.replies[0].code, 100);
+    peer_die(&w.peer);
+    UNTIL(loop(), w.unreached == 2);
+    go();
+}
+
+static void a_broker_that_has_gone_answers_nothing(void **state)
+{
+    (void)state;
+    come();
+    meet();
+    for (int i = 0; i < 3; i++) send_nth(i);
+    (void)take_nth(0);
+    (void)take_nth(1);
+    (void)take_nth(2);
+    peer_die(&w.peer);
+    UNTIL(loop(), w.unreached == 1);
+    send_nth(3);
+    int before = w.told;
+    go();
+    assert_int_equal(w.told, before); /* in a turn of its own */
+    UNTIL(loop(), w.told == 4);
+    for (int i = 0; i < 4; i++) assert_int_equal(w.replies[i].err, ERR_CLOSED);
+    send_nth(4); /* to one that is not registered */
+    UNTIL(loop(), w.told == 5);
+    assert_int_equal(w.replies[4].err, ERR_CLOSED);
+}
+
+static void messages_to_an_earlier_life_are_not_for_the_next(void **state)
+{
+    (void)state;
+    come();
+    meet();
+    send_nth(0);
+    (void)take_nth(0);
+    peer_close(&w.peer);
+    come();
+    UNTIL(loop(), w.told == 1);
+    assert_int_equal(w.replies[0].err, ERR_CLOSED);
+    send_nth(1);
+    meet();
+    answer_nth(1, take_nth(1));
+    UNTIL(loop(), w.told == 2);
+    assert_int_equal(w.replies[1].code, 101);
+    go();
+}
+
+static void what_the_broker_cannot_understand_holds_up_nobody(void **state)
+{
+    (void)state;
+    struct stop_replica_request_stop_replica_topic_state topic = {.topic_name = STR("t")};
+    struct stop_replica_request rq = stop_replica_request_default;
+    rq.topic_states = &topic;
+    rq.topic_states_count = 1;
+    come();
+    meet();
+    send_nth(0);
+    w.opt.channel.stop_replica(w.ch, OTHER, &rq, on_stop_replica, &w.replies[1]);
+    send_nth(2);
+    answer_nth(0, take_nth(0));
+    answer_nth(2, take_nth(2));
+    UNTIL(loop(), w.told == 3);
+    assert_int_equal(w.replies[1].err, ERR_UNSUPPORTED);
+    assert_int_equal(w.replies[2].code, 102);
+    go();
+}
+
+/* ---- Questions */
+
+static void ask_end(int i, int64_t timeout_ms)
+{
+    w.opt.channel.list_offsets(w.ch, OTHER, &list_offsets_request_default, timeout_ms, on_list_offsets, &w.replies[i]);
+    assert_int_equal(w.replies[i].told, 0);
+}
+
+static void answer_end(struct asked q, int64_t offset)
+{
+    struct list_offsets_response_list_offsets_partition_response p =
+        list_offsets_response_list_offsets_partition_response_default;
+    p.offset = offset;
+    struct list_offsets_response_list_offsets_topic_response t = {
+        .name = STR("t"), .partitions = &p, .partitions_count = 1};
+    struct list_offsets_response res = list_offsets_response_default;
+    res.topics = &t;
+    res.topics_count = 1;
+    peer_answer(&w.peer, q, &res);
+}
+
+static void a_question_is_answered_or_its_time_is_up(void **state)
+{
+    (void)state;
+    come();
+    ask_end(0, WAIT_MS_MAX); /* not connected yet: the asker does not wait for that */
+    UNTIL(loop(), w.told == 1);
+    assert_int_equal(w.replies[0].err, ERR_CLOSED);
+    meet();
+    send_nth(1); /* its being answered shows that the link is up */
+    answer_nth(1, take_nth(1));
+    UNTIL(loop(), w.told == 2);
+    ask_end(2, WAIT_MS_MAX);
+    struct asked q = peer_take(&w.peer);
+    assert_int_equal(q.api, API_LIST_OFFSETS);
+    answer_end(q, 1234);
+    UNTIL(loop(), w.told == 3);
+    assert_int_equal(w.replies[2].offset, 1234);
+    ask_end(3, 20);
+    send_nth(4);
+    q = peer_take(&w.peer);
+    UNTIL(loop(), w.told == 4);
+    assert_int_equal(w.replies[3].err, ERR_TIMEOUT);
+    answer_end(q, 5); /* too late; the link is none the worse */
+    answer_nth(4, take_nth(4));
+    UNTIL(loop(), w.told == 5);
+    assert_int_equal(w.replies[4].code, 104);
+    ask_end(5, WAIT_MS_MAX);
+    (void)peer_take(&w.peer);
+    peer_close(&w.peer);
+    UNTIL(loop(), w.told == 6);
+    assert_int_equal(w.replies[5].err, ERR_CLOSED); /* and is not asked again */
+    meet();
+    send_nth(6);
+    answer_nth(6, take_nth(6));
+    UNTIL(loop(), w.told == 7);
+    go();
+}
+
+static void the_own_broker_is_called(void **state)
+{
+    (void)state;
+    const struct controller_channel *c = &w.opt.channel;
+    c->leader_and_isr(c->arg, SELF, &leader_and_isr_request_default, on_leader_and_isr, &w.replies[0]);
+    c->update_metadata(c->arg, SELF, &update_metadata_request_default, on_update_metadata, &w.replies[1]);
+    c->stop_replica(c->arg, SELF, &stop_replica_request_default, on_stop_replica, &w.replies[2]);
+    assert_int_equal(w.own_calls, 3);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(messages_arrive_in_order_several_at_a_time),
+        CASE(what_was_not_answered_is_sent_again_in_order),
+        CASE(a_port_that_refuses_is_told_once_and_its_return_too),
+        CASE(a_broker_that_has_gone_answers_nothing),
+        CASE(messages_to_an_earlier_life_are_not_for_the_next),
+        CASE(what_the_broker_cannot_understand_holds_up_nobody),
+        CASE(a_question_is_answered_or_its_time_is_up),
+        CASE(the_own_broker_is_called),
+    };
+    return cmocka_run_group_tests_name("broker_cluster_channel", tests, NULL, NULL);
+}
