@@ -59,8 +59,7 @@ struct broker {
     struct controller *controller;
     struct control *control;                 /* what a controller tells us, */
     struct cluster_channel *cluster_channel; /*   ours tells others, */
-    struct leading *leading;
-    struct to_controller *to_controller; /*   and we ask */
+    struct to_controller *to_controller;     /*   and we ask */
     struct replicas *replicas;
     struct metadata *metadata;
     struct dynamic_config *dynamic_config;
