@@ -67,6 +67,7 @@ struct broker {
     struct fetch_sessions *fetch_sessions;
     struct fetchers *fetchers;
     struct groups *groups;
+    struct leading *leading;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
     _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */
