@@ -16,6 +16,7 @@
 #include "broker/leading.h"
 #include "broker/log_dirs.h"
 #include "broker/producer_ids.h"
+#include "broker/registration.h"
 #include "broker/server.h"
 #include "broker/to_controller.h"
 #include "controller/controller.h"
@@ -144,6 +145,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
 {
     struct broker *br = &run->br;
     struct config_list dirs = config_log_dirs(cfg);
+    br->leading = leading_new(br);
     const struct replicas_options opt = {
         .fs = br->fs,
         .clock = br->clock,
@@ -197,7 +199,6 @@ static enum err make_parts(struct broker_run *run, const struct config *cfg, str
     br->fetch_sessions = fetch_sessions_new(sessions, br->rng);
     br->metadata = metadata_new(br->grace, broker_home(br));
     br->groups = groups_new(br);
-    br->leading = leading_new(br);
     const struct metadata_listener listener = {br->groups, groups_topic_changed, groups_topic_removed};
     metadata_listen(br->metadata, &listener);
     e = server_open(&br->server, br, cfg, f);
@@ -277,7 +278,7 @@ static void free_parts(struct broker_run *run)
     run_start_abandon(run);
     fetchers_free(br->fetchers);
     groups_free(br->groups); /* they hold partitions */
-    replicas_close(br->replicas, run->started, br->epoch);
+    replicas_close(br->replicas, run->started, atomic_load(&br->epoch));
     if (br->controller) controller_free(br->controller);
     cluster_channel_free(br->cluster_channel);
     control_free(br->control);
@@ -285,6 +286,7 @@ static void free_parts(struct broker_run *run)
     to_controller_free(br->to_controller);
     leading_free(br->leading);
     dynamic_config_free(br->dynamic_config);
+    registration_free(run->registration);
     server_free(br->server);
     fetch_sessions_free(br->fetch_sessions);
     grace_free(br->grace);

@@ -41,8 +41,9 @@ struct broker {
 
     int32_t id;
     char cluster_id[64];
-    int64_t epoch;       /* czxid of /brokers/ids/ID */
-    uint64_t file_limit; /* descriptors of the process; 0: unknown */
+    _Atomic int64_t epoch; /* czxid of /brokers/ids/ID; another with each registration */
+    bool alone;            /* config_is_alone(): no other broker */
+    uint64_t file_limit;   /* descriptors of the process; 0: unknown */
     struct config_live *config;
 
     unsigned loop_count;
@@ -65,8 +66,8 @@ struct broker {
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
     struct fetchers *fetchers;
-    struct groups *groups;
     struct leading *leading;
+    struct groups *groups;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
     _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */

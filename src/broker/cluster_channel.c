@@ -419,6 +419,7 @@ void cluster_channel_open(struct cluster_channel **out, struct broker_run *run)
                     .list_offsets = send_list_offsets,
                     .broker_came = broker_came,
                     .broker_went = broker_went},
+        .fast_failure_detection = config_bool(cfg, CFG_CONTROLLER_FAST_FAILURE_DETECTION),
         .validate_topic = validate_topic,
         .failed = controller_failed,
         .arg = ch,

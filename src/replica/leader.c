@@ -74,7 +74,7 @@ static bool settle(struct partition *p)
     if (!ls) return false;
     bool proposes = leaders_can_propose(ls) && in_sync_propose_exit(s, plog_end(p->pl));
     if (leaders_can_propose(ls) && !atomic_load(&p->alone) && s->now_ms >= p->refused_until_ms)
-        proposes |= in_sync_propose_entry(s, partition_high_watermark(p));
+        proposes |= in_sync_propose_entry(s, partition_high_watermark(p), plog_end(p->pl));
     if (proposes) publish(p);
     int64_t due_ms = in_sync_due_ms(s);
     if (due_ms < atomic_load_explicit(&p->watched_ms, memory_order_relaxed)) leaders_watch(ls, p, due_ms);
@@ -346,6 +346,12 @@ bool partition_take_answer(struct partition *p, const struct isr_proposal *asked
         default: again = true;
         }
         if (!s->proposed) proposes = settle(p);
+    } else if (!kerr && atomic_load(&p->leads) && answer->partition_epoch > p->partition_epoch && commit(p, answer)) {
+        /* What was asked has been overtaken by LeaderAndIsr; done is done, and what is proposed now builds upon what
+         * was before. */
+        log_isr(p, answer);
+        if (atomic_load(&p->online)) proposes = settle(p);
+        current = true;
     }
     pthread_mutex_unlock(&p->lock);
     if (kerr)

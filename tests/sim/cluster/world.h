@@ -227,6 +227,8 @@ struct setup {
 struct world_options {
     int nodes;    /* 0: the seed decides */
     bool verbose; /* tells the history, and what the brokers log */
+    bool debug;   /* and all that they have to say */
+    bool quiet;   /* nothing goes wrong */
     bool logs;    /* what the brokers log is part of the history's hash */
 };
 
