@@ -138,6 +138,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
 {
     struct broker *br = &run->br;
     struct config_list dirs = config_log_dirs(cfg);
+    br->leading = leading_new(br);
     const struct replicas_options opt = {
         .fs = br->fs,
         .clock = br->clock,

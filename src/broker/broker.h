@@ -66,6 +66,7 @@ struct broker {
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
     struct fetchers *fetchers;
+    struct leading *leading;
     struct groups *groups;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
