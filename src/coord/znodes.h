@@ -29,6 +29,7 @@
 #define ZNODE_CONTROLLER_EPOCH  STR("/controller_epoch")
 #define ZNODE_DELETE_TOPICS     STR("/admin/delete_topics")
 #define ZNODE_FEATURE           STR("/feature")
+#define ZNODE_ISR_CHANGES       STR("/isr_change_notification")
 #define ZNODE_LOG_DIR_EVENTS    STR("/log_dir_event_notification")
 #define ZNODE_LOG_DIR_EVENT     STR("/log_dir_event_notification/log_dir_event_") /* sequential */
 #define ZNODE_PRODUCER_ID_BLOCK STR("/latest_producer_id_block")
@@ -149,6 +150,15 @@ struct bytes znode_controller_encode(struct arena *a, const struct znode_control
 MUST_USE enum err znode_log_dir_event_decode(struct arena *a, struct str path, struct bytes data, int32_t *broker_id,
                                              struct fault *f);
 struct bytes znode_log_dir_event_encode(struct arena *a, int32_t broker_id);
+
+/* A broker's word that it has changed in-sync sets in the store by itself, as before AlterPartition. */
+struct znode_isr_change {
+    struct str topic;
+    int32_t partition;
+};
+
+MUST_USE enum err znode_isr_changes_decode(struct arena *a, struct str path, struct bytes data,
+                                           struct znode_isr_change **out, size_t *count, struct fault *f);
 
 MUST_USE enum err znode_controller_epoch_decode(struct bytes data, int32_t *out, struct fault *f);
 struct bytes znode_controller_epoch_encode(struct arena *a, int32_t epoch);
