@@ -66,8 +66,8 @@ struct broker {
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
     struct fetchers *fetchers;
-    struct groups *groups;
     struct leading *leading;
+    struct groups *groups;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
     _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */
