@@ -1,6 +1,6 @@
 /* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the groups'
- * shards are closed; the controller resigns, fetchers leave their partitions and the session ends; the loops stop.  Logs are closed and marked clean
- * after that, in broker.c. */
+ * shards are closed; the controller resigns, fetchers leave their partitions and the session ends; the loops stop. Logs
+ * are closed and marked clean after that, in broker.c. */
 #include "base/mem.h"
 #include "broker/broker_internal.h"
 #include "broker/groups.h"
