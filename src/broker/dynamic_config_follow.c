@@ -156,7 +156,7 @@ static void retry_later(struct dynamic_config *dc)
 static void on_changes(void *arg, const struct coord_result *r)
 {
     struct dynamic_config *dc = arg;
-    if (dynamic_config_session_is_over(r->err)) return; /* whoever begins the next one lists them again */
+    if (coord_session_over(r->err)) return; /* whoever begins the next one lists them again */
     if (r->err) {
         LOG_ERROR("config_changes_unreadable", "reason=\"%s\"; trying again", r->text ? r->text : err_text(r->err));
         retry_later(dc);
@@ -232,7 +232,7 @@ static void load_fail(struct config_loading *ld, const struct coord_result *r, c
 /* At the start an entity that cannot be read ends it; later its old settings stay. */
 static void load_entity_fail(struct config_loading *ld, const struct coord_result *r, const struct fault *f)
 {
-    if (ld->done || dynamic_config_session_is_over(r->err))
+    if (ld->done || coord_session_over(r->err))
         load_fail(ld, r, f);
     else
         LOG_ERROR("dynamic_config_unreadable", "path=%.*s reason=\"%s\"; the old settings stay", STR_ARG(r->path),

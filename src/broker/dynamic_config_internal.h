@@ -57,10 +57,4 @@ struct str *dynamic_config_stored_topics(struct dynamic_config *dc, struct arena
 /* For dynamic_config_free(): reading that waits for a session which will not come. */
 void dynamic_config_loading_free(struct dynamic_config *dc);
 
-/* A call has failed with the session: a new one reads everything again. */
-static inline bool dynamic_config_session_is_over(enum err e)
-{
-    return e == ERR_CLOSED || e == ERR_EXPIRED;
-}
-
 #endif

@@ -178,10 +178,9 @@ static void start_controller(struct start *st)
     br->to_controller = to_controller_new(br);
     br->control = control_new(br);
     following_open(br);
-    bool waits = br->alone && !st->run->env.open_coord; /* nobody else can be the controller */
-    if (waits) control_on_first(br->control, on_first_metadata, st);
+    if (br->alone) control_on_first(br->control, on_first_metadata, st);
     cluster_channel_open(&br->cluster_channel, st->run);
-    if (!waits) step_done(st);
+    if (!br->alone) step_done(st);
 }
 
 /* ---- Doors open */
@@ -252,7 +251,7 @@ static void start_first(struct loop_msg *msg)
     run->start = st;
     st->began_us = clock_mono_us(run->br.clock);
     struct config *cfg = config_live_ref(run->br.config);
-    run->br.alone = config_is_alone(cfg);
+    run->br.alone = config_is_alone(cfg) && !run->env.open_coord;
     config_unref(cfg);
     steps[0].run(st);
 }
