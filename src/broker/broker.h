@@ -68,7 +68,6 @@ struct broker {
     struct fetchers *fetchers;
     struct leading *leading;
     struct groups *groups;
-    struct leading *leading;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
     _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */
