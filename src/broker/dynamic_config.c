@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "broker/dynamic_config_internal.h"
 #include "broker/topic_settings.h"
+#include "controller/controller.h"
 #include "coord/znodes.h"
 
 #define LOG_MODULE "broker"
@@ -117,6 +118,20 @@ void dynamic_config_topic_settings(void *dynamic_config, struct str topic, struc
     config_unref(cfg);
 }
 
+static char *override_of(const struct config_map *overrides, const char *name)
+{
+    const char *value = overrides ? config_map_get(overrides, name) : NULL;
+    return value && *value ? mem_strdup(value) : NULL;
+}
+
+void dynamic_config_topic_throttles(void *dynamic_config, struct str topic, struct topic_throttles *out)
+{
+    struct config_map *overrides = dynamic_config_topic(dynamic_config, topic);
+    out->as_leader = override_of(overrides, "leader.replication.throttled.replicas");
+    out->as_follower = override_of(overrides, "follower.replication.throttled.replicas");
+    config_map_free(overrides);
+}
+
 /* ---- Putting a topic's settings into effect */
 
 void dynamic_config_apply_topic(struct dynamic_config *dc, struct str topic)
@@ -124,6 +139,15 @@ void dynamic_config_apply_topic(struct dynamic_config *dc, struct str topic)
     struct topic_settings settings;
     dynamic_config_topic_settings(dc, topic, &settings);
     replicas_reconfigure(dc->br->replicas, topic, &settings);
+}
+
+/* The controller, when it is on this broker, elects by what a topic's settings say. */
+static void tell_controller(struct dynamic_config *dc)
+{
+    if (!dc->br->controller) return;
+    struct config *cfg = config_live_ref(dc->br->config);
+    controller_unclean_changed(dc->br->controller, config_bool(cfg, CFG_UNCLEAN_LEADER_ELECTION_ENABLE));
+    config_unref(cfg);
 }
 
 /* ---- Putting the broker's into effect */
@@ -212,6 +236,7 @@ void dynamic_config_apply_broker(struct dynamic_config *dc)
     LOG_INFO("dynamic_config_applied", "broker=%s cluster_keys=%zu broker_keys=%zu", dc->own_name,
              dc->cluster ? config_map_count(dc->cluster) : 0, dc->own ? config_map_count(dc->own) : 0);
     broker_config_changed(br);
+    tell_controller(dc);
     rebuild_all(dc);
 }
 
@@ -257,6 +282,7 @@ static void on_entity(void *arg, const struct coord_result *r)
         if (er->kind == CONFIG_ENTITY_TOPIC) {
             LOG_INFO("topic_config_changed", "topic=%.*s", STR_ARG(er->name));
             dynamic_config_apply_topic(dc, er->name);
+            tell_controller(dc);
         } else {
             dynamic_config_apply_broker(dc);
         }
