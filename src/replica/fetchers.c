@@ -80,10 +80,10 @@ void fetchers_throttle(struct fetchers *f, int64_t bytes_per_second,
     ASSERT_OWNER(f->opt.home);
     struct throttle *t = &f->throttle;
     pthread_mutex_lock(&t->lock);
+    if (t->bytes_per_second != bytes_per_second) t->paid_us = 0;
     t->bytes_per_second = bytes_per_second;
     t->counts = counts;
     t->arg = arg;
-    t->paid_us = 0;
     pthread_mutex_unlock(&t->lock);
     LIST_EACH (&f->fetchers, n) {
         struct fetcher *fr = CONTAINER_OF(n, struct fetcher, node);
