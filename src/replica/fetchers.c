@@ -353,8 +353,7 @@ void fetchers_free(struct fetchers *f)
         if (fw->at) followed_free(fw->at);
         free_follow(fw);
     }
-    for (struct list_node *n; (n = list_pop_front(&f->fetchers));)
-        fetcher_free(CONTAINER_OF(n, struct fetcher, node));
+    for (struct list_node *n; (n = list_pop_front(&f->fetchers));) fetcher_free(CONTAINER_OF(n, struct fetcher, node));
     pthread_mutex_destroy(&f->throttle.lock);
     pthread_mutex_destroy(&f->lock);
     mem_free(f);

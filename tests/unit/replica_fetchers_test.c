@@ -111,7 +111,8 @@ static void a_cut_below_the_high_watermark_is_counted(void **state)
     fworld_end(&fw);
 }
 
-/* Leaders come and go at random, each with what some replica could have; the follower ends up with the last one's log. */
+/* Leaders come and go at random, each with what some replica could have; the follower ends up with the last one's log.
+ */
 static void a_follower_of_any_history_ends_up_the_same(void **state)
 {
     (void)state;
