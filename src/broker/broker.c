@@ -16,6 +16,7 @@
 #include "broker/leading.h"
 #include "broker/log_dirs.h"
 #include "broker/producer_ids.h"
+#include "broker/registration.h"
 #include "broker/server.h"
 #include "broker/to_controller.h"
 #include "controller/controller.h"
@@ -269,7 +270,7 @@ static void free_parts(struct broker_run *run)
     run_start_abandon(run);
     fetchers_free(br->fetchers);
     groups_free(br->groups); /* they hold partitions */
-    replicas_close(br->replicas, run->started, br->epoch);
+    replicas_close(br->replicas, run->started, atomic_load(&br->epoch));
     if (br->controller) controller_free(br->controller);
     cluster_channel_free(br->cluster_channel);
     control_free(br->control);
@@ -277,6 +278,7 @@ static void free_parts(struct broker_run *run)
     to_controller_free(br->to_controller);
     leading_free(br->leading);
     dynamic_config_free(br->dynamic_config);
+    registration_free(run->registration);
     server_free(br->server);
     fetch_sessions_free(br->fetch_sessions);
     grace_free(br->grace);

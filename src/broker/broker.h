@@ -41,8 +41,9 @@ struct broker {
 
     int32_t id;
     char cluster_id[64];
-    int64_t epoch;       /* czxid of /brokers/ids/ID */
-    uint64_t file_limit; /* descriptors of the process; 0: unknown */
+    _Atomic int64_t epoch; /* czxid of /brokers/ids/ID; another with each registration */
+    bool alone;            /* config_is_alone(): no other broker */
+    uint64_t file_limit;   /* descriptors of the process; 0: unknown */
     struct config_live *config;
 
     unsigned loop_count;
@@ -58,14 +59,14 @@ struct broker {
     struct controller *controller;
     struct control *control;                 /* what a controller tells us, */
     struct cluster_channel *cluster_channel; /*   ours tells others, */
-    struct leading *leading;
-    struct to_controller *to_controller; /*   and we ask */
+    struct to_controller *to_controller;     /*   and we ask */
     struct replicas *replicas;
     struct metadata *metadata;
     struct dynamic_config *dynamic_config;
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
     struct fetchers *fetchers;
+    struct leading *leading;
     struct groups *groups;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */

@@ -7,6 +7,7 @@
 #include "broker/broker.h"
 #include "os/signals.h"
 
+struct registration;
 struct start;
 
 /* A run of a broker. */
@@ -17,7 +18,8 @@ struct broker_run {
     unsigned threads_started;
     struct signals *signals;
     struct start *start; /* while it starts */
-    struct fault fault;  /* why it could not start */
+    struct registration *registration;
+    struct fault fault; /* why it could not start */
     enum err err;
     bool started, stopping, ended;
     bool drained, controller_stopping, controller_stopped; /* stop.c: how far it is */

@@ -87,6 +87,17 @@ void dynamic_config_forget(struct dynamic_config *dc, struct str topic)
     (void)store_topic(dc, topic, NULL);
 }
 
+struct str *dynamic_config_stored_topics(struct dynamic_config *dc, struct arena *a, size_t *count)
+{
+    pthread_mutex_lock(&dc->lock);
+    struct str *names = arena_array(a, struct str, HASH_COUNT(dc->topics));
+    *count = 0;
+    for (const struct stored_topic *st = dc->topics; st; st = st->hh.next)
+        names[(*count)++] = arena_str(a, str_of(st->name));
+    pthread_mutex_unlock(&dc->lock);
+    return names;
+}
+
 struct config_map *dynamic_config_topic(struct dynamic_config *dc, struct str topic)
 {
     pthread_mutex_lock(&dc->lock);
@@ -109,7 +120,7 @@ void dynamic_config_topic_settings(void *dynamic_config, struct str topic, struc
 
 /* ---- Putting a topic's settings into effect */
 
-static void apply_topic(struct dynamic_config *dc, struct str topic)
+void dynamic_config_apply_topic(struct dynamic_config *dc, struct str topic)
 {
     struct topic_settings settings;
     dynamic_config_topic_settings(dc, topic, &settings);
@@ -156,7 +167,7 @@ static void rebuild_some(struct loop_msg *msg)
 {
     struct dynamic_config *dc = CONTAINER_OF(msg, struct dynamic_config, rebuild_msg);
     for (int n = 0; n < REBUILD_TOPICS_PER_TURN && dc->rebuild_at < dc->rebuild_count; n++)
-        apply_topic(dc, str_of(dc->rebuild[dc->rebuild_at++]));
+        dynamic_config_apply_topic(dc, str_of(dc->rebuild[dc->rebuild_at++]));
     if (dc->rebuild_at < dc->rebuild_count)
         loop_post(broker_home(dc->br), &dc->rebuild_msg);
     else
@@ -256,7 +267,7 @@ static void on_entity(void *arg, const struct coord_result *r)
     } else if (!coord_session_over(e) && dynamic_config_store(dc, er->kind, er->name, m)) {
         if (er->kind == CONFIG_ENTITY_TOPIC) {
             LOG_INFO("topic_config_changed", "topic=%.*s", STR_ARG(er->name));
-            apply_topic(dc, er->name);
+            dynamic_config_apply_topic(dc, er->name);
             tell_controller(dc);
         } else {
             dynamic_config_apply_broker(dc);
@@ -335,7 +346,7 @@ void dynamic_config_free(struct dynamic_config *dc)
     }
     config_map_free(dc->cluster);
     config_map_free(dc->own);
-    ASSERT(!dc->loading);
+    dynamic_config_loading_free(dc);
     rebuild_drop_names(dc);
     struct list_node *n;
     while ((n = list_pop_front(&dc->rebuild_waiters))) mem_free(CONTAINER_OF(n, struct rebuild_waiter, node));

@@ -316,7 +316,7 @@ static void on_forget(struct loop_msg *msg)
         if (h && h->state == HOSTED_LOADING) group_load_forget(h, str_of(fm->topic));
         if (!h || h->state != HOSTED_OPEN) continue;
         hosted_tick(h);
-        group_shard_forget_topic(h->shard, str_of(fm->topic), 0);
+        group_shard_forget_topic(h->shard, str_of(fm->topic));
         hosted_rearm(h);
     }
     mem_free(fm->topic);

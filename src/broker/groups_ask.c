@@ -8,6 +8,7 @@
 #include "broker/groups_internal.h"
 #include "os/net.h"
 #include "wire/gen/list_groups.h"
+#include "wire/gen/offset_commit.h"
 
 /* Of the memory of a request's answers, when there are several: a client may ask for the same large group again and
  * again.  What is being answered when it is reached comes whole. */
@@ -57,6 +58,19 @@ static void hand_to_shard(struct groups_ask *a, struct hosted *h)
 static bool has_room(const struct groups_ask *a)
 {
     return !a->of->arenas || a->call.arena->used < a->call.arena->bytes_max;
+}
+
+/* A topic may have been deleted on the way here.  Its offsets have been forgotten by then, or will be when this has been
+ * committed: metadata knows before any loop is told. */
+static void refuse_gone_topics(struct groups_ask *a)
+{
+    struct offset_commit_response *out = a->call.out;
+    for (int32_t i = 0; i < out->topics_count; i++) {
+        struct offset_commit_response_offset_commit_response_topic *t = &out->topics[i];
+        if (metadata_topic(a->of->rq->broker->metadata, t->name)) continue;
+        for (int32_t k = 0; k < t->partitions_count; k++)
+            t->partitions[k].error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
+    }
 }
 
 static void ask_shard(struct groups_ask *a)
@@ -114,7 +128,9 @@ static void answered_here(struct groups_ask *a)
 
 static void on_ask(struct loop_msg *msg)
 {
-    ask_shard(CONTAINER_OF(msg, struct groups_ask, msg));
+    struct groups_ask *a = CONTAINER_OF(msg, struct groups_ask, msg);
+    if (a->call.api == GROUP_COMMIT) refuse_gone_topics(a);
+    ask_shard(a);
 }
 
 static void on_drop_back(struct loop_msg *msg)

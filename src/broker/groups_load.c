@@ -230,7 +230,7 @@ static void finish(struct group_load *ld)
     struct group_shard *shard = ld->shard;
     ld->shard = NULL;
     LIST_EACH (&ld->forgotten, n)
-        group_shard_forget_topic(shard, str_of(CONTAINER_OF(n, struct forgotten, node)->topic), 0);
+        group_shard_forget_topic(shard, str_of(CONTAINER_OF(n, struct forgotten, node)->topic));
     if (ld->damaged)
         LOG_WARN("group_records_skipped", "partition=%d records=%" PRId64 " reason=\"they cannot be read\"", h->index,
                  ld->damaged);

@@ -17,13 +17,20 @@ enum { ACKS_ALL = -1, ACKS_NONE = 0 };
 /* What a record takes besides its key and value, at most: its attributes and five varints. */
 enum { RECORD_OVERHEAD_MAX = 1 + 5 * 5 + 1 };
 
+/* A place that a batch has moved from; let go at the batch's end, since its log may be calling us. */
+struct left {
+    struct partition *p; /* a reference */
+    struct left *before;
+};
+
 struct group_batch {
     struct list_node node;
     struct hosted *h;
     struct append append;
     struct buf *buf;
     struct list writes;         /* struct group_write */
-    struct partition *p, *left; /* references; `left`: it has moved from there while this was being appended */
+    struct partition *p; /* a reference */
+    struct left *left;   /* where it has moved from while this was being appended */
     uint32_t flushes_failed;    /* of the partition, when the append began */
     int64_t due_us;
     struct loop_msg msg;
@@ -95,11 +102,14 @@ static struct group_batch *batch_of(struct append *a)
     return CONTAINER_OF(a, struct group_batch, append);
 }
 
+/* One move further, if it has moved. */
 static bool batch_follow(struct group_batch *b)
 {
     struct partition *next = partition_successor(b->p);
-    if (!next || b->left) return false;
-    b->left = b->p; /* let go at the end: its log may be calling us */
+    if (!next) return false;
+    struct left *left = mem_zalloc(1, sizeof *left);
+    *left = (struct left){b->p, b->left};
+    b->left = left;
     b->p = partition_ref(next);
     b->flushes_failed = atomic_load(&next->flushes_failed);
     return true;
@@ -263,10 +273,11 @@ static void wake_by_batch(struct partition_waiter *w)
 static bool wait_for(struct hosted *h, struct group_batch *b)
 {
     if (!b->over) return true; /* it sends a message */
-    if (batch_follow(b) && b->waiting) {
-        partition_unwait(b->left, &b->waiter);
-        partition_wait(b->p, &b->waiter);
-    }
+    while (batch_follow(b))
+        if (b->waiting) {
+            partition_unwait(b->left->p, &b->waiter);
+            partition_wait(b->p, &b->waiter);
+        }
     if (!b->waiting) {
         int64_t until = b->append.last_offset + 1;
         b->waiter.until_durable = b->append.must_flush ? until : 0;
@@ -283,7 +294,11 @@ static void batch_free(struct group_batch *b)
 {
     if (b->waiting) partition_unwait(b->p, &b->waiter);
     partition_unref(b->p);
-    partition_unref(b->left);
+    for (struct left *left; (left = b->left);) {
+        b->left = left->before;
+        partition_unref(left->p);
+        mem_free(left);
+    }
     buf_unref(b->buf);
     list_remove(&b->node);
     mem_free(b);

@@ -328,6 +328,7 @@ static void session_end(struct zookeeper *z)
     }
     zookeeper_watches_drop(z);
     z->auth_given = false;
+    z->give_up_us = 0;
     z->phase = PHASE_OVER;
     if (z->over == ERR_EXPIRED) tell(z, COORD_EXPIRED, NULL);
     if (z->fault.code) tell(z, COORD_FAILED, &z->fault);

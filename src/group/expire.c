@@ -1,7 +1,8 @@
 /* expire.c: offsets that have outlived their retention (KIP-211), and offsets of topics that are gone.
  *
  * A sweep walks the shard's groups and stops after so much work; a timer that is due at once lets it go on in the next
- * turn.  Where much expires at once it also waits for what it has written.  A group is looked at in one go. */
+ * turn.  Where much expires at once it also waits for what it has written.  A group is looked at in one go.  Topics that
+ * are gone come first, a topic of a group at a time. */
 #include "group/group_internal.h"
 
 enum {
@@ -99,9 +100,27 @@ static void sweep_fire(struct timer *t)
     if (!sh->closed) sweep(sh);
 }
 
+static size_t forget_topic(struct group_topic *t)
+{
+    struct group_removal rm = {.group = t->group};
+    list_remove(&t->forgetting);
+    size_t steps = 1;
+    for (struct group_position *pos = t->positions; pos; pos = pos->hh.next, steps++) remove_one(&rm, t, pos);
+    group_removal_send(&rm, NULL);
+    return steps;
+}
+
+void group_topic_forget(struct group_topic *t)
+{
+    if (list_has(&t->forgetting)) forget_topic(t);
+}
+
 static void sweep(struct group_shard *sh)
 {
     size_t steps = 0;
+    struct list_node *n;
+    while ((n = list_first(&sh->forgetting)) && steps < SWEEP_STEPS_MAX && sh->writes < SWEEP_WRITES_MAX)
+        steps += forget_topic(CONTAINER_OF(n, struct group_topic, forgetting));
     while (sh->expiry_next && steps < SWEEP_STEPS_MAX && sh->writes < SWEEP_WRITES_MAX) {
         struct group *grp = sh->expiry_next;
         sh->expiry_next = grp->hh.next;
@@ -112,7 +131,8 @@ static void sweep(struct group_shard *sh)
 
 void group_sweep_go_on(struct group_shard *sh)
 {
-    if (!sh->expiry_next || sh->closed || timer_is_set(&sh->expiry) || sh->writes > SWEEP_WRITES_MAX / 2) return;
+    bool more = sh->expiry_next || !list_is_empty(&sh->forgetting);
+    if (!more || sh->closed || timer_is_set(&sh->expiry) || sh->writes > SWEEP_WRITES_MAX / 2) return;
     sh->expiry.fire = sweep_fire;
     shard_timer_set(sh, &sh->expiry, sh->mono_ms);
 }
@@ -125,19 +145,15 @@ void group_shard_expire(struct group_shard *sh)
     sweep(sh);
 }
 
-static void forget_topic(struct group_topic *t, int32_t partition_count)
-{
-    struct group_removal rm = {.group = t->group};
-    for (struct group_position *pos = t->positions; pos; pos = pos->hh.next)
-        if (pos->partition >= partition_count) remove_one(&rm, t, pos);
-    group_removal_send(&rm, NULL);
-}
-
-void group_shard_forget_topic(struct group_shard *sh, struct str topic, int32_t partition_count)
+void group_shard_forget_topic(struct group_shard *sh, struct str topic)
 {
     ASSERT(!sh->closed);
     struct shard_topic *st;
     HASH_FIND(hh, sh->topics, topic.data, topic.size, st);
     if (!st) return;
-    LIST_EACH (&st->of_groups, n) forget_topic(CONTAINER_OF(n, struct group_topic, node), partition_count);
+    LIST_EACH (&st->of_groups, n) {
+        struct group_topic *t = CONTAINER_OF(n, struct group_topic, node);
+        if (!list_has(&t->forgetting)) list_push_back(&sh->forgetting, &t->forgetting);
+    }
+    if (!timer_is_set(&sh->expiry)) sweep(sh);
 }

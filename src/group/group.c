@@ -65,10 +65,10 @@ const char *group_state_name(enum group_state state)
     return names[state];
 }
 
-/* A group that has had a generation is in the log, and goes with a tombstone only (expire.c). */
+/* A group of which the log has a record goes with a tombstone only (expire.c). */
 void group_drop_if_idle(struct group *grp)
 {
-    if (grp->state != GROUP_EMPTY || grp->generation > 0) return;
+    if (grp->state != GROUP_EMPTY || grp->generation > 0 || grp->recorded) return;
     if (grp->members || grp->pending || grp->topics || grp->transactions || grp->writes > 0) return;
     group_free(grp);
 }

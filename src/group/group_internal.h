@@ -112,6 +112,7 @@ struct group_topic {
     struct group *group;
     struct shard_topic *in_shard;
     struct list_node node;            /* of in_shard->of_groups */
+    struct list_node forgetting;      /* of the shard's list */
     struct group_position *positions; /* uthash by partition */
     UT_hash_handle hh;
 };
@@ -130,6 +131,7 @@ struct group {
     char *protocol;         /* the assignor chosen for this generation */
     char *leader;           /* a member's id; NULL */
     int32_t generation;
+    bool recorded; /* the log has a record of it, whatever that says */
 
     struct group_member *members, *static_members; /* uthash */
     struct group_pending_member *pending;          /* uthash */
@@ -177,8 +179,9 @@ struct group_shard {
      * for every record that is safe.  Only their order means something. */
     int64_t record_offset;
     struct group_producer *producers; /* uthash: those with open transactions */
-    struct timer expiry;              /* goes on with a sweep that has done enough for one turn; */
-    struct group *expiry_next;        /*   from here, NULL when none goes on */
+    struct timer expiry;              /* goes on with a sweep that has done enough for one turn: */
+    struct list forgetting;           /*   topics of groups (group_topic) that are gone, first; */
+    struct group *expiry_next;        /*   then from here, NULL when none goes on */
     struct group_name *skipped;       /* uthash: groups whose records replay.c does not know */
 };
 
@@ -361,6 +364,8 @@ void group_retire(struct group *grp);
 
 /* A write is over: a sweep that waits for that goes on. */
 void group_sweep_go_on(struct group_shard *sh);
+/* Something new comes to a topic: what was committed before it was gone goes now. */
+void group_topic_forget(struct group_topic *t);
 
 /* ---- transactions.c: offsets of open transactions */
 

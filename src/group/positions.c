@@ -51,7 +51,10 @@ struct group_position *group_position_make(struct group *grp, struct str topic, 
                                            struct group_topic **out)
 {
     struct group_topic *t = topic_find(grp, topic);
-    if (!t) t = topic_make(grp, topic);
+    if (t)
+        group_topic_forget(t);
+    else
+        t = topic_make(grp, topic);
     struct group_position *pos = partition_find(t, partition);
     if (!pos) {
         pos = mem_zalloc(1, sizeof *pos);
@@ -103,6 +106,7 @@ static void topic_free(struct group_topic *t)
     struct shard_topic *st = t->in_shard;
     HASH_DEL(t->group->topics, t);
     list_remove(&t->node);
+    list_remove(&t->forgetting);
     mem_free(t);
     if (!list_is_empty(&st->of_groups)) return;
     HASH_DEL(sh->topics, st);

@@ -28,6 +28,7 @@ static void forget_record(struct group *grp)
     mem_free(grp->leader);
     grp->protocol_type = grp->protocol = grp->leader = NULL;
     grp->generation = 0;
+    grp->recorded = false;
 }
 
 /* Whoever has joined since has begun a new generation, whose record comes behind the tombstone. */
@@ -107,7 +108,7 @@ void group_removal_add(struct group_removal *rm, struct group_topic *t, struct g
 /* Groups of "simple" consumers, which only have offsets, have no record. */
 static bool may_have_record(const struct group *grp)
 {
-    return grp->generation != 0 || grp->protocol_type;
+    return grp->recorded || grp->generation != 0 || grp->protocol_type;
 }
 
 void group_removal_add_group(struct group_removal *rm)

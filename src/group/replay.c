@@ -135,6 +135,7 @@ static void group_remove(struct group_shard *sh, struct str id)
     struct group_metadata_value nothing = group_metadata_value_default;
     nothing.protocol = nothing.leader = STR_NULL;
     group_restore(grp, &nothing);
+    grp->recorded = false;
     group_drop_if_idle(grp);
 }
 
@@ -158,7 +159,9 @@ static enum err replay_group(struct group_shard *sh, struct record *rec)
     for (int32_t i = 0; version == 0 && i < v.members_count; i++)
         v.members[i].rebalance_timeout = v.members[i].session_timeout; /* one timeout did for both */
     struct group *grp = group_find(sh, id);
-    group_restore(grp ? grp : group_make(sh, id), &v);
+    if (!grp) grp = group_make(sh, id);
+    group_restore(grp, &v);
+    grp->recorded = true;
     return OK;
 }
 

@@ -19,6 +19,7 @@ struct group_shard *group_shard_new(int32_t partition, const struct group_shard_
     sh->bufs = buf_pool_new(IDLE_BYTES_MAX);
     list_init(&sh->calls);
     list_init(&sh->answered);
+    list_init(&sh->forgetting);
     return sh;
 }
 

@@ -147,8 +147,8 @@ void group_shard_written(struct group_shard *sh, struct group_write *w, enum ker
 
 /* Removes what has expired: offsets (KIP-211), empty groups.  Every offsets.retention.check.interval.ms. */
 void group_shard_expire(struct group_shard *sh);
-/* The topic is gone, or its partitions from `partition_count` on: so are the offsets. */
-void group_shard_forget_topic(struct group_shard *sh, struct str topic, int32_t partition_count);
+/* The topic is gone, and with it what was committed of it up to now; where that is much it takes several turns. */
+void group_shard_forget_topic(struct group_shard *sh, struct str topic);
 
 /* The partition has moved, or the broker stops: every call that waits is answered with `kerr` (NOT_COORDINATOR), and no
  * other may come. */

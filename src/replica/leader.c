@@ -346,6 +346,12 @@ bool partition_take_answer(struct partition *p, const struct isr_proposal *asked
         default: again = true;
         }
         if (!s->proposed) proposes = settle(p);
+    } else if (!kerr && atomic_load(&p->leads) && answer->partition_epoch > p->partition_epoch && commit(p, answer)) {
+        /* What was asked has been overtaken by LeaderAndIsr; done is done, and what is proposed now builds upon what
+         * was before. */
+        log_isr(p, answer);
+        if (atomic_load(&p->online)) proposes = settle(p);
+        current = true;
     }
     pthread_mutex_unlock(&p->lock);
     if (kerr)

@@ -233,11 +233,11 @@ enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cl
                                  "give this broker another log.dirs.",
                                  broker_id, d->path, d->meta.broker_id, d->meta.broker_id);
             if (d->meta.cluster_id && strcmp(d->meta.cluster_id, cluster_id) != 0)
-                return fault_set(
-                    f, ERR_INVALID,
-                    "The cluster's id is %s, but %s/meta.properties belongs to cluster %s. Point the broker "
-                    "at its own cluster, or give it another log.dirs.",
-                    cluster_id, d->path, d->meta.cluster_id);
+                return fault_set(f, ERR_INVALID,
+                                 "InconsistentClusterId: the cluster's id is %s, but %s/meta.properties belongs to "
+                                 "cluster %s. Point "
+                                 "the broker at its own cluster (zookeeper.connect), or give it another log.dirs.",
+                                 cluster_id, d->path, d->meta.cluster_id);
             if (d->meta.cluster_id && d->meta.broker_id >= 0) continue;
         }
         d->meta.broker_id = broker_id;

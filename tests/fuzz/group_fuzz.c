@@ -182,7 +182,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     group_shard_loaded(h.sh, 1, 1);
 
     look_at_all(&h, false);
-    group_shard_forget_topic(h.sh, STR("t"), 1);
+    group_shard_forget_topic(h.sh, STR("t"));
     write_all(&h);
     run_out(&h);
     look_at_all(&h, true);

@@ -112,10 +112,9 @@ void group_shard_expire(struct group_shard *sh)
     s.expired++;
 }
 
-void group_shard_forget_topic(struct group_shard *sh, struct str topic, int32_t partition_count)
+void group_shard_forget_topic(struct group_shard *sh, struct str topic)
 {
     assert_true(sh->loaded && !sh->closed);
-    assert_int_equal(partition_count, 0);
     snprintf(s.forgotten, sizeof s.forgotten, "%.*s", STR_ARG(topic));
 }
 

@@ -267,7 +267,6 @@ static UNUSED void fetchers_end(struct fworld *fw)
     assert_true(fw->stopped);
     assert_null(connection);
     fetchers_free(fw->f);
-    buf_pool_free(bufs);
 }
 
 static UNUSED void fworld_end(struct fworld *fw)
@@ -276,6 +275,7 @@ static UNUSED void fworld_end(struct fworld *fw)
     fetchers_end(fw);
     world_end(&fw->w, true);
     fs_sim_free(sim);
+    buf_pool_free(bufs);
 }
 
 static UNUSED void on_left(void *arg, struct partition *p)

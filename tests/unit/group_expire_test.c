@@ -413,7 +413,7 @@ static void test_a_deleted_topics_offsets_go(void **state)
     put(&w, "g", PARTS({"t", 0, 7}, {"t", 1, 7}, {"u", 0, 7}));
     put(&w, "h", PARTS({"t", 0, 8}));
     commit(&w, "g", PARTS({"t", 2, 9})); /* not safe yet */
-    group_shard_forget_topic(w.sh, STR("t"), 0);
+    group_shard_forget_topic(w.sh, STR("t"));
     log_safe(&w);
     for (int i = 0; i < 2; i++) {
         for (int32_t p = 0; p < 3; p++) assert_int_equal(committed(&w, "g", "t", p), -1);
@@ -425,19 +425,72 @@ static void test_a_deleted_topics_offsets_go(void **state)
     world_stop(&w);
 }
 
-static void test_partitions_that_stay_keep_their_offsets(void **state)
+/* Until there is nothing left to do. */
+static void go_on(struct world *w)
+{
+    for (log_safe(w); group_shard_due_ms(w->sh) <= w->mono_ms; log_safe(w)) {
+        group_shard_tick(w->sh, w->mono_ms, w->wall_ms);
+        assert_true(w->pending_count <= 1024);
+    }
+}
+
+static void test_the_offsets_of_a_large_topic_go_in_several_turns(void **state)
 {
     (void)state;
     struct world w;
     world_start(&w);
-    put(&w, "g", PARTS({"t", 0, 7}, {"t", 1, 7}, {"t", 2, 7}));
-    group_shard_forget_topic(w.sh, STR("t"), 2);
-    log_safe(&w);
-    assert_int_equal(committed(&w, "g", "t", 1), 7);
-    assert_int_equal(committed(&w, "g", "t", 2), -1);
-    group_shard_forget_topic(w.sh, STR("no-such-topic"), 0);
+    many_groups(&w);
+    group_shard_forget_topic(w.sh, STR("t"));
+    size_t first = w.pending_count;
+    assert_true(first > 0 && first < MANY_GROUPS / 2);
+    group_shard_forget_topic(w.sh, STR("t")); /* once more changes nothing */
+    assert_int_equal(w.pending_count, first);
+    go_on(&w);
+    assert_int_equal(group_shard_count(w.sh), 0);
+    world_stop(&w);
+}
+
+static void test_what_is_committed_of_a_topic_of_the_same_name_stays(void **state)
+{
+    (void)state;
+    struct world w;
+    world_start(&w);
+    many_groups(&w);
+    char last[16];
+    snprintf(last, sizeof last, "g%d", MANY_GROUPS - 1);
+    group_shard_forget_topic(w.sh, STR("t"));
+    assert_int_equal(committed(&w, last, "t", 0), MANY_GROUPS - 1); /* has not had its turn */
+    commit(&w, last, PARTS({"t", 1, 5}));
+    go_on(&w);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(group_shard_count(w.sh), 1);
+        assert_int_equal(committed(&w, last, "t", 0), -1);
+        assert_int_equal(committed(&w, last, "t", 1), 5);
+        log_reload(&w);
+    }
+    group_shard_forget_topic(w.sh, STR("no-such-topic"));
     assert_int_equal(w.pending_count, 0);
     world_stop(&w);
+}
+
+/* ---- Groups that are a record and nothing else */
+
+static void test_a_record_that_says_nothing_gets_its_tombstone(void **state)
+{
+    (void)state;
+    for (int32_t generation = -1; generation <= 0; generation++) {
+        struct world w;
+        world_start(&w);
+        log_has_group(&w, &(struct group_spec){"g", "", "", generation, START_MS, NULL});
+        log_reload(&w);
+        assert_int_equal(group_shard_count(w.sh), 1);
+        expire(&w);
+        assert_int_equal(group_shard_count(w.sh), 0);
+        assert_null(w.log[w.log_count - 1].value.data);
+        log_reload(&w);
+        assert_int_equal(group_shard_count(w.sh), 0);
+        world_stop(&w);
+    }
 }
 
 int main(void)
@@ -463,7 +516,9 @@ int main(void)
         cmocka_unit_test(test_a_sweep_survives_that_the_group_it_stands_at_goes),
         cmocka_unit_test(test_the_tombstones_of_a_large_group_come_in_batches),
         cmocka_unit_test(test_a_deleted_topics_offsets_go),
-        cmocka_unit_test(test_partitions_that_stay_keep_their_offsets),
+        cmocka_unit_test(test_the_offsets_of_a_large_topic_go_in_several_turns),
+        cmocka_unit_test(test_what_is_committed_of_a_topic_of_the_same_name_stays),
+        cmocka_unit_test(test_a_record_that_says_nothing_gets_its_tombstone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

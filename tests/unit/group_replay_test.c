@@ -499,7 +499,7 @@ static void random_step(struct world *w, uint64_t *seed)
     case 2:
         delete_offsets(w, random_of(seed, groups, 4), PARTS({random_of(seed, topics, 3), 0}, {topics[0], 1}));
         break;
-    case 3: group_shard_forget_topic(w->sh, str_of(random_of(seed, topics, 3)), (int32_t)random_below(seed, 3)); break;
+    case 3: group_shard_forget_topic(w->sh, str_of(random_of(seed, topics, 3))); break;
     case 4: group_shard_expire(w->sh); break;
     case 5: world_age(w, random_below(seed, 1000)); break;
     case 6:

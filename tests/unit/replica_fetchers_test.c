@@ -626,6 +626,42 @@ static void the_leader_is_told_what_is_on_the_disk(void **state)
     fworld_end(&fw);
 }
 
+/* What had been flushed was cut, and what took its place was not: recovery must not believe it. */
+static void what_takes_the_place_of_a_cut_is_looked_at_by_recovery(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 25; seed++) {
+        struct fworld fw;
+        leader_reset();
+        fworld_start(&fw, 1);
+        leader_append(0, 30);
+        leader.parts[0].high_watermark = 10;
+        follow(&fw, 0, 0);
+        run_to_rest(&fw);
+        assert_int_equal(plog_flush(followed_at(&fw, 0)->pl), OK);
+        replicas_start_upkeep(fw.w.r);
+        pass_ms(&fw, 500); /* checkpoints say 30 */
+        elect(0, 12, 1);
+        leader_append(0, 30);
+        follow(&fw, 0, 1);
+        run_to_rest(&fw);
+        check_same(&fw, 0);
+        struct fs_sim *after = fs_sim_after_crash(fw.w.sim, seed, FS_SIM_ANYTHING), *before = fw.w.sim;
+        fetchers_end(&fw);
+        world_end(&fw.w, false);
+        fs_sim_free(before);
+
+        assert_int_equal(world_start(&fw.w, after), OK);
+        apply(&fw.w, 1, false);
+        struct partition *p = followed_at(&fw, 0);
+        assert_true(plog_end(p->pl) >= 12 && plog_end(p->pl) <= 42);
+        for (int64_t at = 0; at < plog_end(p->pl); at++) assert_int_equal(read_epoch(p, at), at < 12 ? 0 : 1);
+        world_end(&fw.w, true);
+        fs_sim_free(after);
+        buf_pool_free(bufs);
+    }
+}
+
 /* ---- Throttling */
 
 static bool counts_first(void *arg, const struct partition *p)
@@ -713,6 +749,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_delays_until_there_is_room),
         cmocka_unit_test(a_failing_disk_takes_its_partition_out_and_the_others_go_on),
         cmocka_unit_test(the_leader_is_told_what_is_on_the_disk),
+        cmocka_unit_test(what_takes_the_place_of_a_cut_is_looked_at_by_recovery),
         cmocka_unit_test(a_throttled_partition_keeps_to_the_rate),
         cmocka_unit_test(partitions_are_spread_anew_when_there_are_more_fetchers),
     };

@@ -57,31 +57,46 @@ static void is_back(struct stored *s, enum kerr kerr)
     if (--op->out == 0) request_wake(s->rq);
 }
 
+/* Kafka goes on by itself when its session has ended; our client asks again. */
+static enum kerr kerr_of_store(enum err e)
+{
+    if (e == ERR_EXPIRED || e == ERR_UNSURE) return KERR_COORDINATOR_NOT_AVAILABLE;
+    return e ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE;
+}
+
+/* Gone while the broker stops. */
+static struct coord *store(const struct request *rq)
+{
+    return rq->broker->coord;
+}
+
 /* ---- Commit */
 
 static void on_created(void *arg, const struct coord_result *r)
 {
-    is_back(arg, r->err ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
+    is_back(arg, kerr_of_store(r->err));
 }
 
 /* Somebody else has made it since we looked. */
 static void on_create_tried(void *arg, const struct coord_result *r)
 {
     struct stored *s = arg;
-    struct coord *c = s->rq->broker->coord;
-    if (r->err == ERR_EXISTS && c) coord_set(c, s->path, s->data, COORD_ANY_VERSION, to(s, on_created));
-    is_back(s, r->err && r->err != ERR_EXISTS ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
+    struct coord *c = store(s->rq);
+    bool again = r->err == ERR_EXISTS && c;
+    if (again) coord_set(c, s->path, s->data, COORD_ANY_VERSION, to(s, on_created));
+    is_back(s, again ? KERR_NONE : kerr_of_store(r->err));
 }
 
 static void on_set(void *arg, const struct coord_result *r)
 {
     struct stored *s = arg;
-    struct coord *c = s->rq->broker->coord;
-    if (r->err == ERR_NOT_FOUND && c) {
+    struct coord *c = store(s->rq);
+    bool is_new = r->err == ERR_NOT_FOUND && c;
+    if (is_new) {
         coord_make_paths(c, &s->parent, 1, (struct coord_to){.loop = s->rq->loop});
         coord_create(c, s->path, s->data, 0, to(s, on_create_tried));
     }
-    is_back(s, r->err && r->err != ERR_NOT_FOUND ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
+    is_back(s, is_new ? KERR_NONE : kerr_of_store(r->err));
 }
 
 static void commit_partition(struct request *rq, const struct offset_commit_request_offset_commit_request_topic *topic,
@@ -95,7 +110,7 @@ static void commit_partition(struct request *rq, const struct offset_commit_requ
         *error_code = KERR_OFFSET_METADATA_TOO_LARGE;
         return;
     }
-    if (!has_path(in->group_id)) {
+    if (!has_path(in->group_id) || !store(rq)) {
         *error_code = KERR_UNKNOWN_SERVER_ERROR;
         return;
     }
@@ -103,7 +118,7 @@ static void commit_partition(struct request *rq, const struct offset_commit_requ
     stored_init(s, rq, in->group_id, topic->name, p->partition_index, error_code);
     struct str digits = arena_printf(&rq->arena, "%lld", (long long)p->committed_offset);
     s->data = (struct bytes){(const uint8_t *)digits.data, digits.size};
-    coord_set(rq->broker->coord, s->path, s->data, COORD_ANY_VERSION, to(s, on_set));
+    coord_set(store(rq), s->path, s->data, COORD_ANY_VERSION, to(s, on_set));
 }
 
 enum step store_offsets_commit(struct request *rq)
@@ -140,8 +155,10 @@ static void on_got(void *arg, const struct coord_result *r)
     struct stored *s = arg;
     if (r->err == ERR_NOT_FOUND || (!r->err && !r->data.data))
         is_back(s, KERR_UNKNOWN_TOPIC_OR_PARTITION); /* what Kafka answers for an offset that is not there */
+    else if (r->err)
+        is_back(s, kerr_of_store(r->err));
     else
-        is_back(s, r->err || !parse_offset(s->rq, r->data, s->offset) ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
+        is_back(s, parse_offset(s->rq, r->data, s->offset) ? KERR_NONE : KERR_UNKNOWN_SERVER_ERROR);
 }
 
 static void fetch_topic(struct request *rq, const struct offset_fetch_request_offset_fetch_request_topic *asked,
@@ -164,14 +181,14 @@ static void fetch_topic(struct request *rq, const struct offset_fetch_request_of
             p->error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
             continue;
         }
-        if (!has_path(in->group_id)) {
+        if (!has_path(in->group_id) || !store(rq)) {
             p->error_code = KERR_UNKNOWN_SERVER_ERROR;
             continue;
         }
         struct stored *s = arena_alloc(&rq->arena, sizeof *s);
         stored_init(s, rq, in->group_id, t->name, p->partition_index, &p->error_code);
         s->offset = &p->committed_offset;
-        coord_get(rq->broker->coord, s->path, COORD_NO_WATCH, to(s, on_got));
+        coord_get(store(rq), s->path, COORD_NO_WATCH, to(s, on_got));
     }
 }
 

@@ -169,6 +169,7 @@ static void take_job(void *arg, struct job *job)
 static char *config_text(const struct machine *n)
 {
     return mem_printf("broker.id=%d\n"
+                      "zookeeper.connect=simulated:1\n"
                       "listeners=PLAINTEXT://10.0.0.%d:%d\n"
                       "log.dirs=/data\n"
                       "num.io.threads=1\n"

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "runner.h"
 #include "world.h"
@@ -34,6 +36,24 @@ static void cluster_start(void *arg)
     (void)arg;
 }
 
+/* In a process of its own, since the limits of log lines live as long as a process. */
+static struct world_result run_apart(uint64_t seed, const struct world_options *opt)
+{
+    struct world_result r = {.failed = true};
+    int ends[2];
+    if (pipe(ends) < 0) return r;
+    pid_t pid = fork();
+    if (pid == 0) {
+        r = world_run(seed, opt);
+        _exit(write(ends[1], &r, sizeof r) == sizeof r ? 0 : 1);
+    }
+    close(ends[1]);
+    if (pid < 0 || read(ends[0], &r, sizeof r) != sizeof r) r.failed = true;
+    close(ends[0]);
+    if (pid > 0) waitpid(pid, NULL, 0);
+    return r;
+}
+
 static struct runner_outcome cluster_run(void *arg, uint64_t seed, bool verbose)
 {
     const struct program *p = arg;
@@ -41,9 +61,9 @@ static struct runner_outcome cluster_run(void *arg, uint64_t seed, bool verbose)
     opt.verbose = verbose;
     opt.debug = verbose && getenv("SIM_LOG");
     opt.logs = p->twice;
-    struct world_result r = world_run(seed, &opt);
+    struct world_result r = p->twice ? run_apart(seed, &opt) : world_run(seed, &opt);
     if (p->twice && !verbose) {
-        struct world_result again = world_run(seed, &opt);
+        struct world_result again = run_apart(seed, &opt);
         if (again.hash != r.hash) fprintf(stderr, "seed %" PRIu64 " does not replay\n", seed);
         r.failed |= again.hash != r.hash;
     }

@@ -70,6 +70,11 @@ static void on_log_line(void *arg, const char *line, size_t size)
 
 /* ---- Time */
 
+static int64_t log_wall_ms(void *arg)
+{
+    return T0_MS + ((const struct world *)arg)->now_us / MS;
+}
+
 static int64_t world_mono_us(struct clock *c)
 {
     return CONTAINER_OF(c, struct world, clock)->now_us;
@@ -242,7 +247,7 @@ struct world_result world_run(uint64_t seed, const struct world_options *opt)
     w->clock = (struct clock){world_mono_us, world_wall_ms};
     the_world = w;
     enum log_level lowest = opt->logs || opt->verbose ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR;
-    log_init(NULL, NULL, opt->debug ? LOG_LEVEL_DEBUG : lowest);
+    log_init(log_wall_ms, w, opt->debug ? LOG_LEVEL_DEBUG : lowest);
     log_capture(on_log_line, NULL);
     run(w);
     struct world_result result = {.failed = w->failed, .hash = w->hash, .acked = w->acked, .faults = w->faults};

@@ -306,11 +306,11 @@ static void disturb_shard(struct world *w, enum disturbance what)
         group_shard_expire(h->shard);
         return;
     }
-    int topic = (int)draw(w, TOPICS), left = (int)draw(w, TOPIC_PARTITIONS);
-    say(w, "host: %.*s has %d partitions left", STR_ARG(topic_name(topic)), left);
+    int topic = (int)draw(w, TOPICS);
+    say(w, "host: %.*s is gone", STR_ARG(topic_name(topic)));
     for (int g = 0; g < w->config.groups; g++)
-        offsets_may_go(w, g, (BIT(TOPIC_PARTITIONS) - BIT(left)) << (topic * TOPIC_PARTITIONS));
-    group_shard_forget_topic(h->shard, topic_name(topic), left);
+        offsets_may_go(w, g, (BIT(TOPIC_PARTITIONS) - 1) << (topic * TOPIC_PARTITIONS));
+    group_shard_forget_topic(h->shard, topic_name(topic));
 }
 
 void disturb(struct world *w)
