@@ -69,9 +69,10 @@ static void take_limits(struct broker *br, const struct config *cfg)
     atomic_store(&br->idle_us_max, idle_ms < 0 || idle_ms > INT64_MAX / 1000 ? -1 : idle_ms * 1000);
 }
 
-static void take_move_rate(struct broker *br, const struct config *cfg)
+static void take_rates(struct broker *br, const struct config *cfg)
 {
     replicas_set_move_rate(br->replicas, config_i64(cfg, CFG_REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND));
+    replicas_set_leader_rate(br->replicas, config_i64(cfg, CFG_LEADER_REPLICATION_THROTTLED_RATE));
 }
 
 static struct cleaner_options cleaner_options_of(const struct config *cfg)
@@ -94,7 +95,7 @@ void broker_config_changed(struct broker *br)
     replicas_configure_cleaner(br->replicas, &cleaner);
     server_reconfigure(br->server, cfg);
     following_configure(br, cfg);
-    if (br->replicas) take_move_rate(br, cfg);
+    if (br->replicas) take_rates(br, cfg);
     config_unref(cfg);
 }
 
@@ -134,6 +135,12 @@ static void broker_topic_settings(void *arg, struct str topic, struct topic_sett
     dynamic_config_topic_settings(br->dynamic_config, topic, out);
 }
 
+static void broker_topic_throttles(void *arg, struct str topic, struct topic_throttles *out)
+{
+    struct broker *br = arg;
+    dynamic_config_topic_throttles(br->dynamic_config, topic, out);
+}
+
 static enum err open_replicas(struct broker_run *run, const struct config *cfg, struct fault *f)
 {
     struct broker *br = &run->br;
@@ -165,6 +172,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
                          ? (size_t)MAX(config_i64(cfg, CFG_NUM_REPLICA_ALTER_LOG_DIRS_THREADS), 0)
                          : 0,
         .settings_of = broker_topic_settings,
+        .throttles_of = broker_topic_throttles,
         .settings_arg = br,
         .dir_failed = log_dir_failed,
         .ask_again = log_dirs_ask_again,
@@ -175,7 +183,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .role_changed_arg = br->groups,
     };
     enum err e = replicas_open(&br->replicas, &opt, f);
-    if (!e) take_move_rate(br, cfg);
+    if (!e) take_rates(br, cfg);
     return e;
 }
 

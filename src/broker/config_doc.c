@@ -59,7 +59,7 @@ static const char head[] =
     "  keys and certificates towards ZooKeeper are PEM files. What the C library of ZooKeeper cannot do (choice of "
     "ciphers,\n"
     "  revocation lists, OCSP) is an error.\n"
-    "- `controller.fast.failure.detection` is a key of Barnabas.\n"
+    "- `controller.fast.failure.detection` and `controller.election.log.end.wait.ms` are keys of Barnabas.\n"
     "- Classes of the JVM cannot be loaded. Where one would guard something (policies, authorizer, quotas, "
     "principals), or\n"
     "  where the key changes what the broker is (KRaft, tiered storage), setting the key is an error; elsewhere a "

@@ -118,6 +118,20 @@ void dynamic_config_topic_settings(void *dynamic_config, struct str topic, struc
     config_unref(cfg);
 }
 
+static char *override_of(const struct config_map *overrides, const char *name)
+{
+    const char *value = overrides ? config_map_get(overrides, name) : NULL;
+    return value && *value ? mem_strdup(value) : NULL;
+}
+
+void dynamic_config_topic_throttles(void *dynamic_config, struct str topic, struct topic_throttles *out)
+{
+    struct config_map *overrides = dynamic_config_topic(dynamic_config, topic);
+    out->as_leader = override_of(overrides, "leader.replication.throttled.replicas");
+    out->as_follower = override_of(overrides, "follower.replication.throttled.replicas");
+    config_map_free(overrides);
+}
+
 /* ---- Putting a topic's settings into effect */
 
 void dynamic_config_apply_topic(struct dynamic_config *dc, struct str topic)

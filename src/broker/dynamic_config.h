@@ -44,5 +44,7 @@ void dynamic_config_forget(struct dynamic_config *dc, struct str topic);
 struct config_map *dynamic_config_topic(struct dynamic_config *dc, struct str topic);
 /* For replicas_options.settings_of: the topic's settings over the broker's. */
 void dynamic_config_topic_settings(void *dynamic_config, struct str topic, struct topic_settings *out);
+/* And for replicas_options.throttles_of. */
+void dynamic_config_topic_throttles(void *dynamic_config, struct str topic, struct topic_throttles *out);
 
 #endif

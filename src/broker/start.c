@@ -251,7 +251,7 @@ static void start_first(struct loop_msg *msg)
     run->start = st;
     st->began_us = clock_mono_us(run->br.clock);
     struct config *cfg = config_live_ref(run->br.config);
-    run->br.alone = config_is_alone(cfg);
+    run->br.alone = config_is_alone(cfg) && !run->env.open_coord;
     config_unref(cfg);
     steps[0].run(st);
 }

@@ -248,6 +248,7 @@ static void on_connected(struct zookeeper *z)
 
 static void on_disconnected(struct zookeeper *z)
 {
+    zookeeper_watches_trim(z);
     if (z->phase != PHASE_CONNECTED) return;
     z->phase = PHASE_DISCONNECTED;
     LOG_WARN("zookeeper_disconnected", "servers=%s session=0x%llx action=reconnect", z->hosts,

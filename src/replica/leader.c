@@ -390,11 +390,24 @@ int32_t partition_choose_replica(struct partition *p, int64_t offset, bool (*sui
     return id;
 }
 
-bool partition_follower_is_in_sync(struct partition *p, int32_t broker_id)
+/* ---- Throttles */
+
+static bool is_throttled(const struct partition *p)
 {
+    return leaders_of(p) && atomic_load_explicit(&p->throttled, memory_order_relaxed) & THROTTLED_AS_LEADER;
+}
+
+bool partition_holds_back(struct partition *p, int32_t broker_id, int64_t now_us)
+{
+    if (!is_throttled(p) || !leaders_over_rate(leaders_of(p), now_us)) return false;
     pthread_mutex_lock(&p->lock);
     const struct follower *f = in_sync_find(&p->in_sync, broker_id);
     bool in = f && (f->state == FOLLOWER_IN || f->state == FOLLOWER_LEAVES);
     pthread_mutex_unlock(&p->lock);
-    return in;
+    return !in;
+}
+
+void partition_charge(struct partition *p, size_t bytes, int64_t now_us)
+{
+    if (is_throttled(p)) leaders_charge(leaders_of(p), bytes, now_us);
 }

@@ -223,6 +223,7 @@ static enum err write_meta(struct replicas *r, struct log_dir *d, struct fault *
 
 enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cluster_id, struct fault *f)
 {
+    r->broker_id = broker_id;
     for (size_t i = 0; i < r->dir_count; i++) {
         struct log_dir *d = &r->dirs[i];
         if (!log_dir_is_online(d)) continue;

@@ -146,23 +146,23 @@ static UNUSED void apply(struct world *w, int32_t count, bool is_new)
     apply_states(w, ps, count);
 }
 
-/* Takes over the file system.  Returns what the start says. */
-static UNUSED enum err world_start(struct world *w, struct fs_sim *sim)
+/* On two directories of a file system.  Returns what the start says. */
+static UNUSED enum err world_start_in(struct world *w, struct fs *fs, const char *const dirs[2])
 {
-    *w = (struct world){.sim = sim, .clock = {world_mono, world_wall}, .rng = {world_random}, .random = 7};
+    *w = (struct world){.clock = {world_mono, world_wall}, .rng = {world_random}, .random = 7};
     assert_int_equal(loop_new(&w->loop, &w->clock, 0, NULL), OK);
     assert_int_equal(workers_new(&w->workers, "w", 0, NULL), OK);
     w->grace = grace_new(&w->loop, 1);
     turns(w, 1);
     const struct replicas_options opt = {
-        .fs = fs_sim_fs(sim),
+        .fs = fs,
         .clock = &w->clock,
         .rng = &w->rng,
         .home = w->loop,
         .grace = w->grace,
         .workers = w->workers,
         .flush_jobs_max = 1,
-        .dirs = DIRS,
+        .dirs = dirs,
         .dir_count = ARRAY_COUNT(DIRS),
         .retention_check_ms = 100,
         .flush_check_ms = INT64_MAX,
@@ -182,6 +182,14 @@ static UNUSED enum err world_start(struct world *w, struct fs_sim *sim)
     if (!e) e = replicas_load(w->r, 1, &w->fault);
     if (!e) e = replicas_open_rest(w->r, &w->fault);
     turns(w, 3);
+    return e;
+}
+
+/* Takes over the file system. */
+static UNUSED enum err world_start(struct world *w, struct fs_sim *sim)
+{
+    enum err e = world_start_in(w, fs_sim_fs(sim), DIRS);
+    w->sim = sim;
     return e;
 }
 
