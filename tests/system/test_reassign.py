@@ -41,6 +41,7 @@ def ongoing(cluster):
     return [(t.Name, p.PartitionIndex) for t in answer.Topics for p in t.Partitions]
 
 
+@pytest.mark.peer_differs("3.9.1 was seen to take a producer's records out of order while it moved their leaders")
 def test_replicas_move_and_back_while_records_flow(cluster):
     load = Load(cluster, "moving", partitions=3, config={"min.insync.replicas": "1"}).start()
     load.wait_progress(100)
