@@ -140,6 +140,7 @@ struct lane {
     int topic, partition;
     struct batch *batches[BATCHES_MAX];
     int count, in_flight;
+    bool known; /* one of them is acknowledged */
     int32_t next_sequence;
     uint64_t next_id;
     bool waits; /* for new metadata, or a pause */
