@@ -35,7 +35,7 @@ static const char *const DIRS[] = {"/d0", "/d1"};
 struct world {
     struct fs_sim *sim;
     struct clock clock;
-    int64_t now_us;
+    _Atomic int64_t now_us;
     struct rng rng;
     uint64_t random;
     struct loop *loop;
