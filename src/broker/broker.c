@@ -13,9 +13,11 @@
 #include "broker/fetch_sessions.h"
 #include "broker/following.h"
 #include "broker/groups.h"
+#include "broker/leaving.h"
 #include "broker/leading.h"
 #include "broker/log_dirs.h"
 #include "broker/producer_ids.h"
+#include "broker/registration.h"
 #include "broker/server.h"
 #include "broker/to_controller.h"
 #include "controller/controller.h"
@@ -68,9 +70,10 @@ static void take_limits(struct broker *br, const struct config *cfg)
     atomic_store(&br->idle_us_max, idle_ms < 0 || idle_ms > INT64_MAX / 1000 ? -1 : idle_ms * 1000);
 }
 
-static void take_move_rate(struct broker *br, const struct config *cfg)
+static void take_rates(struct broker *br, const struct config *cfg)
 {
     replicas_set_move_rate(br->replicas, config_i64(cfg, CFG_REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND));
+    replicas_set_leader_rate(br->replicas, config_i64(cfg, CFG_LEADER_REPLICATION_THROTTLED_RATE));
 }
 
 static struct cleaner_options cleaner_options_of(const struct config *cfg)
@@ -93,7 +96,7 @@ void broker_config_changed(struct broker *br)
     replicas_configure_cleaner(br->replicas, &cleaner);
     server_reconfigure(br->server, cfg);
     following_configure(br, cfg);
-    if (br->replicas) take_move_rate(br, cfg);
+    if (br->replicas) take_rates(br, cfg);
     config_unref(cfg);
 }
 
@@ -133,10 +136,17 @@ static void broker_topic_settings(void *arg, struct str topic, struct topic_sett
     dynamic_config_topic_settings(br->dynamic_config, topic, out);
 }
 
+static void broker_topic_throttles(void *arg, struct str topic, struct topic_throttles *out)
+{
+    struct broker *br = arg;
+    dynamic_config_topic_throttles(br->dynamic_config, topic, out);
+}
+
 static enum err open_replicas(struct broker_run *run, const struct config *cfg, struct fault *f)
 {
     struct broker *br = &run->br;
     struct config_list dirs = config_log_dirs(cfg);
+    br->leading = leading_new(br);
     const struct replicas_options opt = {
         .fs = br->fs,
         .clock = br->clock,
@@ -163,6 +173,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
                          ? (size_t)MAX(config_i64(cfg, CFG_NUM_REPLICA_ALTER_LOG_DIRS_THREADS), 0)
                          : 0,
         .settings_of = broker_topic_settings,
+        .throttles_of = broker_topic_throttles,
         .settings_arg = br,
         .dir_failed = log_dir_failed,
         .ask_again = log_dirs_ask_again,
@@ -173,7 +184,7 @@ static enum err open_replicas(struct broker_run *run, const struct config *cfg, 
         .role_changed_arg = br->groups,
     };
     enum err e = replicas_open(&br->replicas, &opt, f);
-    if (!e) take_move_rate(br, cfg);
+    if (!e) take_rates(br, cfg);
     return e;
 }
 
@@ -189,7 +200,6 @@ static enum err make_parts(struct broker_run *run, const struct config *cfg, str
     br->fetch_sessions = fetch_sessions_new(sessions, br->rng);
     br->metadata = metadata_new(br->grace, broker_home(br));
     br->groups = groups_new(br);
-    br->leading = leading_new(br);
     const struct metadata_listener listener = {br->groups, groups_topic_changed, groups_topic_removed};
     metadata_listen(br->metadata, &listener);
     e = server_open(&br->server, br, cfg, f);
@@ -269,7 +279,7 @@ static void free_parts(struct broker_run *run)
     run_start_abandon(run);
     fetchers_free(br->fetchers);
     groups_free(br->groups); /* they hold partitions */
-    replicas_close(br->replicas, run->started, br->epoch);
+    replicas_close(br->replicas, run->started, atomic_load(&br->epoch));
     if (br->controller) controller_free(br->controller);
     cluster_channel_free(br->cluster_channel);
     control_free(br->control);
@@ -277,6 +287,8 @@ static void free_parts(struct broker_run *run)
     to_controller_free(br->to_controller);
     leading_free(br->leading);
     dynamic_config_free(br->dynamic_config);
+    registration_free(run->registration);
+    leaving_free(run->leaving);
     server_free(br->server);
     fetch_sessions_free(br->fetch_sessions);
     grace_free(br->grace);

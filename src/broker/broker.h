@@ -41,8 +41,9 @@ struct broker {
 
     int32_t id;
     char cluster_id[64];
-    int64_t epoch;       /* czxid of /brokers/ids/ID */
-    uint64_t file_limit; /* descriptors of the process; 0: unknown */
+    _Atomic int64_t epoch; /* czxid of /brokers/ids/ID; another with each registration */
+    bool alone;            /* config_is_alone(): no other broker */
+    uint64_t file_limit;   /* descriptors of the process; 0: unknown */
     struct config_live *config;
 
     unsigned loop_count;
@@ -65,8 +66,8 @@ struct broker {
     struct producer_ids *producer_ids;
     struct fetch_sessions *fetch_sessions;
     struct fetchers *fetchers;
-    struct groups *groups;
     struct leading *leading;
+    struct groups *groups;
 
     _Atomic int64_t request_bytes;     /* of requests in progress */
     _Atomic int64_t request_bytes_max; /* queued.max.request.bytes; -1: no limit */
@@ -105,7 +106,7 @@ struct broker *broker_of(struct broker_run *run);
 void broker_start(struct broker_run *run);
 /* Clients are let in. */
 bool broker_is_started(const struct broker_run *run);
-/* What a signal does.  Home loop; a second time it does nothing. */
+/* What a signal does.  Home loop; a second time nobody is waited for who is to take over leadership. */
 void broker_stop(struct broker_run *run);
 /* Stopped, or given up: the loops need not be turned any more. */
 bool broker_has_ended(const struct broker_run *run);

@@ -420,6 +420,12 @@ void cluster_channel_open(struct cluster_channel **out, struct broker_run *run)
                     .broker_came = broker_came,
                     .broker_went = broker_went},
         .validate_topic = validate_topic,
+        .fast_failure_detection = config_bool(cfg, CFG_CONTROLLER_FAST_FAILURE_DETECTION),
+        .log_ends_wait_ms = config_i64(cfg, CFG_CONTROLLER_ELECTION_LOG_END_WAIT_MS),
+        .unclean_election = config_bool(cfg, CFG_UNCLEAN_LEADER_ELECTION_ENABLE),
+        .leader_rebalance = config_bool(cfg, CFG_AUTO_LEADER_REBALANCE_ENABLE),
+        .imbalance_check_ms = MIN(config_i64(cfg, CFG_LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS), INT32_MAX) * 1000,
+        .imbalance_percent = (int32_t)config_i64(cfg, CFG_LEADER_IMBALANCE_PER_BROKER_PERCENTAGE),
         .failed = controller_failed,
         .arg = ch,
     };

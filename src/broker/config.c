@@ -158,7 +158,8 @@ enum err config_build(struct config **out, const struct config *like, const stru
     if (like->cpu_count > 0) cfg->cpu_text = arena_printf(&cfg->arena, "%d", like->cpu_count).data;
     cfg->file_name = like->file_name ? arena_str(&cfg->arena, str_of(like->file_name)).data : "server.properties";
     cfg->no_file = like->no_file;
-    cfg->alone = !config_map_get(fixed, "zookeeper.connect");
+    const char *ensemble = config_map_get(fixed, "zookeeper.connect");
+    cfg->alone = !ensemble || !*ensemble;
     cfg->fixed = config_map_copy(fixed);
     cfg->cluster = config_map_copy(cluster);
     cfg->broker = config_map_copy(broker);
@@ -418,7 +419,13 @@ enum config_source config_source_of(const struct config *cfg, enum config_key ke
 int32_t config_broker_id(const struct config *cfg, int32_t stored)
 {
     int64_t id = config_i64(cfg, CFG_BROKER_ID);
-    return id >= 0 ? (int32_t)id : MAX(stored, 0);
+    if (id >= 0) return (int32_t)id;
+    return cfg->alone ? MAX(stored, 0) : stored;
+}
+
+bool config_is_alone(const struct config *cfg)
+{
+    return cfg->alone;
 }
 
 struct config_list config_log_dirs(const struct config *cfg)

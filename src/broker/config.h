@@ -186,7 +186,11 @@ struct config_list config_list(const struct config *cfg, enum config_key key);
 /* Which layer the value comes from. */
 enum config_source config_source_of(const struct config *cfg, enum config_key key);
 
-/* broker.id or node.id; where neither is set `stored`, the id in meta.properties (-1: none there), else 0. */
+/* zookeeper.connect is not set: there is no other broker, and the store is the broker's own. */
+bool config_is_alone(const struct config *cfg);
+
+/* broker.id or node.id; where neither is set `stored`, the id in meta.properties (-1: none there).  Where that has none
+ * either 0 when the broker is alone, else -1: a number is to be asked for. */
 int32_t config_broker_id(const struct config *cfg, int32_t stored);
 
 /* log.dirs, else log.dir; never empty. */

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "wire/compress.h"
 
@@ -166,6 +167,43 @@ static enum err check_control_plane(const struct config *cfg, struct fault *f)
     return OK;
 }
 
+/* ZooKeeper's own client tells the form by the name where the type is not set. */
+static enum err check_pem(const struct config *cfg, enum config_key location_key, enum config_key type_key,
+                          struct fault *f)
+{
+    const char *location = config_str(cfg, location_key), *type = config_str(cfg, type_key);
+    if (!location || !*location) return OK;
+    size_t size = strlen(location);
+    bool is_pem =
+        type && *type ? strcasecmp(type, "PEM") == 0 : size > 4 && strcasecmp(location + size - 4, ".pem") == 0;
+    if (is_pem) return OK;
+    return config_fault(
+        cfg, f, ERR_UNSUPPORTED, config_broker_rows[location_key].name,
+        "%s=%.200s: only PEM files can be read. Convert it, and set %s=PEM unless its name ends with .pem",
+        config_broker_rows[location_key].name, location, config_broker_rows[type_key].name);
+}
+
+static enum err check_zookeeper(const struct config *cfg, struct fault *f)
+{
+    static const char acl[] = "zookeeper.set.acl";
+    bool user = !config_is_null(cfg, CFG_ZOOKEEPER_DIGEST_USERNAME);
+    bool tls = config_bool(cfg, CFG_ZOOKEEPER_SSL_CLIENT_ENABLE);
+    bool certificate = tls && !config_is_null(cfg, CFG_ZOOKEEPER_SSL_KEYSTORE_LOCATION);
+    if (user != !config_is_null(cfg, CFG_ZOOKEEPER_DIGEST_PASSWORD))
+        return config_fault(cfg, f, ERR_INVALID, "zookeeper.digest.username",
+                            "zookeeper.digest.username and zookeeper.digest.password must be set together");
+    if (config_bool(cfg, CFG_ZOOKEEPER_SET_ACL) && !user && !certificate)
+        return config_fault(
+            cfg, f, ERR_INVALID, acl,
+            "%s is true, but ZooKeeper would not know who made the nodes: set zookeeper.digest.username, "
+            "or a certificate in zookeeper.ssl.keystore.location",
+            acl);
+    if (!tls) return OK;
+    enum err e = check_pem(cfg, CFG_ZOOKEEPER_SSL_KEYSTORE_LOCATION, CFG_ZOOKEEPER_SSL_KEYSTORE_TYPE, f);
+    if (e) return e;
+    return check_pem(cfg, CFG_ZOOKEEPER_SSL_TRUSTSTORE_LOCATION, CFG_ZOOKEEPER_SSL_TRUSTSTORE_TYPE, f);
+}
+
 enum err config_check(struct config *cfg, struct fault *f)
 {
     enum err e = resolve_log_dirs(cfg, f);
@@ -177,5 +215,6 @@ enum err config_check(struct config *cfg, struct fault *f)
     if (!e) e = check_sockets(cfg, f);
     if (!e) e = check_control_plane(cfg, f);
     if (!e) e = check_offsets(cfg, f);
+    if (!e) e = check_zookeeper(cfg, f);
     return e;
 }

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "broker/dynamic_config_internal.h"
 #include "broker/topic_settings.h"
+#include "controller/controller.h"
 #include "coord/znodes.h"
 
 #define LOG_MODULE "broker"
@@ -86,6 +87,17 @@ void dynamic_config_forget(struct dynamic_config *dc, struct str topic)
     (void)store_topic(dc, topic, NULL);
 }
 
+struct str *dynamic_config_stored_topics(struct dynamic_config *dc, struct arena *a, size_t *count)
+{
+    pthread_mutex_lock(&dc->lock);
+    struct str *names = arena_array(a, struct str, HASH_COUNT(dc->topics));
+    *count = 0;
+    for (const struct stored_topic *st = dc->topics; st; st = st->hh.next)
+        names[(*count)++] = arena_str(a, str_of(st->name));
+    pthread_mutex_unlock(&dc->lock);
+    return names;
+}
+
 struct config_map *dynamic_config_topic(struct dynamic_config *dc, struct str topic)
 {
     pthread_mutex_lock(&dc->lock);
@@ -106,13 +118,36 @@ void dynamic_config_topic_settings(void *dynamic_config, struct str topic, struc
     config_unref(cfg);
 }
 
+static char *override_of(const struct config_map *overrides, const char *name)
+{
+    const char *value = overrides ? config_map_get(overrides, name) : NULL;
+    return value && *value ? mem_strdup(value) : NULL;
+}
+
+void dynamic_config_topic_throttles(void *dynamic_config, struct str topic, struct topic_throttles *out)
+{
+    struct config_map *overrides = dynamic_config_topic(dynamic_config, topic);
+    out->as_leader = override_of(overrides, "leader.replication.throttled.replicas");
+    out->as_follower = override_of(overrides, "follower.replication.throttled.replicas");
+    config_map_free(overrides);
+}
+
 /* ---- Putting a topic's settings into effect */
 
-static void apply_topic(struct dynamic_config *dc, struct str topic)
+void dynamic_config_apply_topic(struct dynamic_config *dc, struct str topic)
 {
     struct topic_settings settings;
     dynamic_config_topic_settings(dc, topic, &settings);
     replicas_reconfigure(dc->br->replicas, topic, &settings);
+}
+
+/* The controller, when it is on this broker, elects by what a topic's settings say. */
+static void tell_controller(struct dynamic_config *dc)
+{
+    if (!dc->br->controller) return;
+    struct config *cfg = config_live_ref(dc->br->config);
+    controller_unclean_changed(dc->br->controller, config_bool(cfg, CFG_UNCLEAN_LEADER_ELECTION_ENABLE));
+    config_unref(cfg);
 }
 
 /* ---- Putting the broker's into effect */
@@ -146,7 +181,7 @@ static void rebuild_some(struct loop_msg *msg)
 {
     struct dynamic_config *dc = CONTAINER_OF(msg, struct dynamic_config, rebuild_msg);
     for (int n = 0; n < REBUILD_TOPICS_PER_TURN && dc->rebuild_at < dc->rebuild_count; n++)
-        apply_topic(dc, str_of(dc->rebuild[dc->rebuild_at++]));
+        dynamic_config_apply_topic(dc, str_of(dc->rebuild[dc->rebuild_at++]));
     if (dc->rebuild_at < dc->rebuild_count)
         loop_post(broker_home(dc->br), &dc->rebuild_msg);
     else
@@ -201,6 +236,7 @@ void dynamic_config_apply_broker(struct dynamic_config *dc)
     LOG_INFO("dynamic_config_applied", "broker=%s cluster_keys=%zu broker_keys=%zu", dc->own_name,
              dc->cluster ? config_map_count(dc->cluster) : 0, dc->own ? config_map_count(dc->own) : 0);
     broker_config_changed(br);
+    tell_controller(dc);
     rebuild_all(dc);
 }
 
@@ -245,7 +281,8 @@ static void on_entity(void *arg, const struct coord_result *r)
     } else if (!coord_session_over(e) && dynamic_config_store(dc, er->kind, er->name, m)) {
         if (er->kind == CONFIG_ENTITY_TOPIC) {
             LOG_INFO("topic_config_changed", "topic=%.*s", STR_ARG(er->name));
-            apply_topic(dc, er->name);
+            dynamic_config_apply_topic(dc, er->name);
+            tell_controller(dc);
         } else {
             dynamic_config_apply_broker(dc);
         }
@@ -323,7 +360,7 @@ void dynamic_config_free(struct dynamic_config *dc)
     }
     config_map_free(dc->cluster);
     config_map_free(dc->own);
-    ASSERT(!dc->loading);
+    dynamic_config_loading_free(dc);
     rebuild_drop_names(dc);
     struct list_node *n;
     while ((n = list_pop_front(&dc->rebuild_waiters))) mem_free(CONTAINER_OF(n, struct rebuild_waiter, node));

@@ -20,6 +20,9 @@ struct dynamic_config;
  * configuration that cannot be read is an error: to go on with defaults could delete data that was to be kept. */
 void dynamic_config_open(struct dynamic_config **out, struct broker *br,
                          void (*done)(void *arg, enum err e, const struct fault *f), void *arg);
+/* A new session with the store has begun, and the watches of the one before are gone: reads everything again and
+ * applies what has changed, went or came meanwhile.  An entity that cannot be read keeps its settings.  Home loop. */
+void dynamic_config_renew(struct dynamic_config *dc);
 /* The coordination session has ended; NULL is allowed. */
 void dynamic_config_free(struct dynamic_config *dc);
 
@@ -41,5 +44,7 @@ void dynamic_config_forget(struct dynamic_config *dc, struct str topic);
 struct config_map *dynamic_config_topic(struct dynamic_config *dc, struct str topic);
 /* For replicas_options.settings_of: the topic's settings over the broker's. */
 void dynamic_config_topic_settings(void *dynamic_config, struct str topic, struct topic_settings *out);
+/* And for replicas_options.throttles_of. */
+void dynamic_config_topic_throttles(void *dynamic_config, struct str topic, struct topic_throttles *out);
 
 #endif

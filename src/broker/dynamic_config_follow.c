@@ -1,4 +1,5 @@
-/* dynamic_config_follow.c: reading what is stored at the start, then following /config/changes.
+/* dynamic_config_follow.c: reading what is stored at the start, then following /config/changes; and all of it again
+ * when a session has ended.
  *
  * The watch is set before anything is read, so a change is either read or notified.  A notification only says which
  * entity to look at again; it is read once, remembered, and removed when it is older than CHANGE_AGE_MS, as in Kafka
@@ -20,6 +21,19 @@ enum {
     CHANGE_AGE_MS = 15 * 60 * 1000,
     LOAD_READS_MAX = 1000, /* in flight while the start reads every entity */
     RETRY_US = 1000 * 1000
+};
+
+struct config_loading {
+    void (*done)(void *arg, enum err e, const struct fault *f); /* of the start; NULL: a session has been renewed */
+    void *arg;
+    struct arena arena;
+    struct str *topics;
+    size_t topic_count, next, in_flight;
+    bool broker_changed;
+    bool again; /* the session was renewed since this began: what is read now counts */
+    bool waits; /* to begin again: for the renewal of the session, which ended meanwhile, or for retry_timer */
+    enum err err;
+    struct fault fault;
 };
 
 /* ---- Notifications */
@@ -90,7 +104,7 @@ static int64_t number_of_path(struct str path)
     return path.size > skip ? change_number((struct str){path.data + skip, path.size - skip}) : -1;
 }
 
-/* One that was there before the start: what it tells of is read anyway. */
+/* One that was there before everything is read: so is what it tells of. */
 static void on_old_change(void *arg, const struct coord_result *r)
 {
     if (!r->err) remember_change(arg, number_of_path(r->path), r->stat.ctime_ms);
@@ -128,8 +142,16 @@ static void read_changes(struct dynamic_config *dc, const struct coord_result *r
 }
 
 static void list_changes(struct dynamic_config *dc, coord_done_fn done);
+static void load_begin(struct dynamic_config *dc);
 
 static void on_retry(struct timer *t);
+
+static void retry_later(struct dynamic_config *dc)
+{
+    struct loop *home = broker_home(dc->br);
+    dc->retry_timer.fire = on_retry;
+    loop_timer_set(home, &dc->retry_timer, loop_now_us(home) + RETRY_US);
+}
 
 static void on_changes(void *arg, const struct coord_result *r)
 {
@@ -137,8 +159,7 @@ static void on_changes(void *arg, const struct coord_result *r)
     if (coord_session_over(r->err)) return; /* whoever begins the next one lists them again */
     if (r->err) {
         LOG_ERROR("config_changes_unreadable", "reason=\"%s\"; trying again", r->text ? r->text : err_text(r->err));
-        dc->retry_timer.fire = on_retry;
-        loop_timer_set(broker_home(dc->br), &dc->retry_timer, loop_now_us(broker_home(dc->br)) + RETRY_US);
+        retry_later(dc);
         return;
     }
     read_changes(dc, r, on_new_change);
@@ -147,7 +168,11 @@ static void on_changes(void *arg, const struct coord_result *r)
 static void on_retry(struct timer *t)
 {
     struct dynamic_config *dc = CONTAINER_OF(t, struct dynamic_config, retry_timer);
-    if (dc->br->coord) list_changes(dc, on_changes); /* else the broker has stopped */
+    if (!dc->br->coord) return; /* the broker has stopped */
+    if (dc->loading && dc->loading->waits)
+        load_begin(dc);
+    else
+        list_changes(dc, on_changes);
 }
 
 static void on_changes_watch(void *arg, enum coord_event event, struct str path)
@@ -163,26 +188,34 @@ static void list_changes(struct dynamic_config *dc, coord_done_fn done)
                    (struct coord_to){broker_home(dc->br), done, dc});
 }
 
-/* ---- The start */
+/* ---- Reading everything: at the start, and when a new session has begun */
 
-struct config_loading {
-    void (*done)(void *arg, enum err e, const struct fault *f);
-    void *arg;
-    struct arena arena;
-    struct str *topics;
-    size_t topic_count, next, in_flight;
-    enum err err;
-    struct fault fault;
-};
+void dynamic_config_loading_free(struct dynamic_config *dc)
+{
+    if (!dc->loading) return;
+    arena_fini(&dc->loading->arena);
+    mem_free(dc->loading);
+    dc->loading = NULL;
+}
 
 static void load_end(struct dynamic_config *dc)
 {
     struct config_loading *ld = dc->loading;
-    dc->loading = NULL;
-    if (!ld->err && (dc->cluster || dc->own)) dynamic_config_apply_broker(dc);
-    ld->done(ld->arg, ld->err, ld->err ? &ld->fault : NULL);
-    arena_fini(&ld->arena);
-    mem_free(ld);
+    if (ld->again) {
+        load_begin(dc);
+        return;
+    }
+    if (ld->err == ERR_EXPIRED || (ld->err && ld->err != ERR_CLOSED && !ld->done)) {
+        ld->waits = true;
+        if (ld->err != ERR_EXPIRED) {
+            LOG_ERROR("dynamic_config_unreadable", "reason=\"%s\"; trying again", ld->fault.text);
+            retry_later(dc);
+        }
+        return;
+    }
+    if (!ld->err && ld->broker_changed) dynamic_config_apply_broker(dc);
+    if (ld->done) ld->done(ld->arg, ld->err, ld->err ? &ld->fault : NULL);
+    dynamic_config_loading_free(dc);
 }
 
 static void load_fail(struct config_loading *ld, const struct coord_result *r, const struct fault *f)
@@ -196,6 +229,16 @@ static void load_fail(struct config_loading *ld, const struct coord_result *r, c
                   r->text ? r->text : err_text(r->err));
 }
 
+/* At the start an entity that cannot be read ends it; later its old settings stay. */
+static void load_entity_fail(struct config_loading *ld, const struct coord_result *r, const struct fault *f)
+{
+    if (ld->done || coord_session_over(r->err))
+        load_fail(ld, r, f);
+    else
+        LOG_ERROR("dynamic_config_unreadable", "path=%.*s reason=\"%s\"; the old settings stay", STR_ARG(r->path),
+                  f ? f->text : err_text(r->err));
+}
+
 static void load_more(struct dynamic_config *dc);
 
 /* What is behind the last slash of a path. */
@@ -206,20 +249,28 @@ static struct str last_part(struct str path)
     return (struct str){path.data + at, path.size - at};
 }
 
+/* At the start no topic has a replica yet. */
+static void load_keep(struct dynamic_config *dc, enum config_entity kind, struct str name, struct config_map *give)
+{
+    if (!dynamic_config_store(dc, kind, name, give)) return;
+    if (kind == CONFIG_ENTITY_BROKER)
+        dc->loading->broker_changed = true;
+    else if (!dc->loading->done)
+        dynamic_config_apply_topic(dc, name);
+}
+
 static void load_entity(struct dynamic_config *dc, enum config_entity kind, const struct coord_result *r)
 {
     struct config_loading *ld = dc->loading;
     ld->in_flight--;
     struct config_map *m = NULL;
     struct fault f = {0};
-    if (r->err == ERR_NOT_FOUND)
-        ;
-    else if (r->err)
-        load_fail(ld, r, NULL);
-    else if (dynamic_config_decode(r->path, r->data, &m, &f))
-        load_fail(ld, r, &f);
+    if (r->err && r->err != ERR_NOT_FOUND)
+        load_entity_fail(ld, r, NULL);
+    else if (!r->err && dynamic_config_decode(r->path, r->data, &m, &f))
+        load_entity_fail(ld, r, &f);
     else
-        (void)dynamic_config_store(dc, kind, last_part(r->path), m);
+        load_keep(dc, kind, last_part(r->path), m);
     load_more(dc);
 }
 
@@ -248,15 +299,29 @@ static void load_more(struct dynamic_config *dc)
     if (ld->in_flight == 0) load_end(dc);
 }
 
+static int name_compare(const void *a, const void *b)
+{
+    return str_compare(*(const struct str *)a, *(const struct str *)b);
+}
+
+static bool is_child(const struct coord_result *r, struct str name)
+{
+    return r->child_count && bsearch(&name, r->children, r->child_count, sizeof name, name_compare);
+}
+
 static void on_topic_names(void *arg, const struct coord_result *r)
 {
     struct dynamic_config *dc = arg;
     struct config_loading *ld = dc->loading;
     ld->in_flight--;
     if (r->err && r->err != ERR_NOT_FOUND) load_fail(ld, r, NULL);
-    ld->topics = arena_array(&ld->arena, struct str, r->child_count);
-    for (size_t i = 0; i < r->child_count; i++) ld->topics[i] = arena_str(&ld->arena, r->children[i]);
-    ld->topic_count = r->child_count;
+    size_t stored_count;
+    /* Those of which the settings went while nobody listened are not among the children any more. */
+    struct str *stored = dynamic_config_stored_topics(dc, &ld->arena, &stored_count);
+    ld->topics = arena_array(&ld->arena, struct str, r->child_count + stored_count);
+    for (size_t i = 0; i < r->child_count; i++) ld->topics[ld->topic_count++] = arena_str(&ld->arena, r->children[i]);
+    for (size_t i = 0; i < stored_count; i++)
+        if (!is_child(r, stored[i])) ld->topics[ld->topic_count++] = stored[i];
     load_get(dc, CONFIG_BROKERS, CONFIG_DEFAULT, on_broker);
     load_get(dc, CONFIG_BROKERS, str_of(dc->own_name), on_broker);
     load_more(dc);
@@ -278,6 +343,28 @@ static void on_first_changes(void *arg, const struct coord_result *r)
                    COORD_NO_WATCH, (struct coord_to){broker_home(dc->br), on_topic_names, dc});
 }
 
+static void load_begin(struct dynamic_config *dc)
+{
+    struct config_loading *ld = dc->loading;
+    arena_reset(&ld->arena);
+    ld->topics = NULL;
+    ld->topic_count = ld->next = 0;
+    ld->in_flight = 1;
+    ld->again = ld->waits = false;
+    ld->err = OK;
+    list_changes(dc, on_first_changes);
+}
+
+static void loading_new(struct dynamic_config *dc, void (*done)(void *arg, enum err e, const struct fault *f),
+                        void *arg)
+{
+    dc->loading = mem_zalloc(1, sizeof *dc->loading);
+    dc->loading->done = done;
+    dc->loading->arg = arg;
+    arena_init(&dc->loading->arena, SIZE_MAX);
+    load_begin(dc);
+}
+
 void dynamic_config_open(struct dynamic_config **out, struct broker *br,
                          void (*done)(void *arg, enum err e, const struct fault *f), void *arg)
 {
@@ -287,11 +374,17 @@ void dynamic_config_open(struct dynamic_config **out, struct broker *br,
     snprintf(dc->own_name, sizeof dc->own_name, "%d", br->id);
     pthread_mutex_init(&dc->lock, NULL);
     list_init(&dc->rebuild_waiters);
-    dc->loading = mem_zalloc(1, sizeof *dc->loading);
-    dc->loading->done = done;
-    dc->loading->arg = arg;
-    dc->loading->in_flight = 1;
-    arena_init(&dc->loading->arena, SIZE_MAX);
     *out = dc;
-    list_changes(dc, on_first_changes);
+    loading_new(dc, done, arg);
+}
+
+void dynamic_config_renew(struct dynamic_config *dc)
+{
+    ASSERT_OWNER(broker_home(dc->br));
+    if (!dc->loading)
+        loading_new(dc, NULL, NULL);
+    else if (dc->loading->waits)
+        load_begin(dc);
+    else
+        dc->loading->again = true;
 }

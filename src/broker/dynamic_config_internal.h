@@ -50,5 +50,11 @@ MUST_USE enum err dynamic_config_decode(struct str path, struct bytes data, stru
 bool dynamic_config_store(struct dynamic_config *dc, enum config_entity kind, struct str name, struct config_map *give);
 /* What is stored for the broker becomes its configuration.  Home loop. */
 void dynamic_config_apply_broker(struct dynamic_config *dc);
+/* What is stored for the topic goes to its replicas.  Home loop. */
+void dynamic_config_apply_topic(struct dynamic_config *dc, struct str topic);
+/* Names of topics of which something is stored, copies. */
+struct str *dynamic_config_stored_topics(struct dynamic_config *dc, struct arena *a, size_t *count);
+/* For dynamic_config_free(): reading that waits for a session which will not come. */
+void dynamic_config_loading_free(struct dynamic_config *dc);
 
 #endif

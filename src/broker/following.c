@@ -46,6 +46,28 @@ static void on_broker_changed(void *arg, int32_t broker_id)
     fetchers_broker_changed(((struct broker *)arg)->fetchers, broker_id);
 }
 
+/* follower.replication.throttled.rate */
+
+static bool is_throttled(void *arg, const struct partition *p)
+{
+    (void)arg;
+    return atomic_load(&p->throttled) & THROTTLED_AS_FOLLOWER;
+}
+
+static void take_rate(struct broker *br)
+{
+    struct config *cfg = config_live_ref(br->config);
+    int64_t rate = config_i64(cfg, CFG_FOLLOWER_REPLICATION_THROTTLED_RATE);
+    config_unref(cfg);
+    fetchers_throttle(br->fetchers, rate == INT64_MAX ? -1 : rate, is_throttled, NULL);
+}
+
+static void throttled_changed(void *arg)
+{
+    struct broker *br = arg;
+    if (br->fetchers) take_rate(br);
+}
+
 void following_open(struct broker *br)
 {
     struct config *cfg = config_live_ref(br->config);
@@ -64,6 +86,7 @@ void following_open(struct broker *br)
     };
     config_unref(cfg);
     br->fetchers = fetchers_new(&opt);
+    take_rate(br);
     control_on_broker_changed(br->control, on_broker_changed, br);
 }
 
@@ -81,7 +104,7 @@ static void leave(void *arg, struct partition *p, void (*left)(void *left_arg, s
 
 struct following broker_following(struct broker *br)
 {
-    return (struct following){.arg = br, .follow = follow, .leave = leave};
+    return (struct following){.arg = br, .follow = follow, .leave = leave, .throttled_changed = throttled_changed};
 }
 
 void following_configure(struct broker *br, const struct config *cfg)
@@ -89,4 +112,5 @@ void following_configure(struct broker *br, const struct config *cfg)
     if (!br->fetchers) return; /* it starts */
     const struct fetchers_config config = config_of(cfg);
     fetchers_configure(br->fetchers, &config);
+    take_rate(br);
 }

@@ -55,7 +55,7 @@ void log_dir_failed(void *arg, size_t dir)
         run_fail(run, e, &f);
         return;
     }
-    if (dir == 0) { /* the embedded store's, see open_coord() */
+    if (dir == 0 && br->alone) { /* the embedded store's, see coordination.c */
         fault_set(&f, e,
                   "The log directory %s has failed: %s. It is the first of log.dirs and holds the coordination store, "
                   "without which the broker cannot go on. Repair its disk and start again.",

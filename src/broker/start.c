@@ -1,7 +1,12 @@
 /* start.c: the steps from a bound port to an open door, in order, each begun when the one before is done.
  *
- * Ports are bound and directories locked before (broker.c); clients are let in last, when the broker knows the cluster
- * and every log is open, but for those of which a crash left much to be read again. */
+ * Ports are bound and directories locked before (broker.c); clients are let in last, when every log is open, but for
+ * those of which a crash left much to be read again.
+ *
+ * A broker that is alone also knows the cluster by then: its own controller has told it.  In a cluster the doors open
+ * as soon as the broker is registered, on all listeners: the controller may be another broker, and what it has to say
+ * comes in by them.  Clients that are faster than the controller find a broker that knows of nobody, as with Kafka,
+ * and what they are answered they may ask again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,13 +18,12 @@
 #include "broker/control.h"
 #include "broker/dynamic_config.h"
 #include "broker/following.h"
+#include "broker/identity.h"
 #include "broker/producer_ids.h"
+#include "broker/registration.h"
 #include "broker/server.h"
 #include "broker/to_controller.h"
 #include "controller/controller.h"
-#include "coord/coord.h"
-#include "coord/embedded.h"
-#include "coord/znodes.h"
 #include "os/process.h"
 
 #define LOG_MODULE "broker"
@@ -28,11 +32,8 @@
 struct start {
     struct broker_run *run;
     size_t step;
-    struct arena arena;
-    struct job job; /* opening the logs */
-    struct adopt *adopt;
-    enum err prepare_err; /* the first of the calls that prepare the store; the last call looks at it */
-    const char *prepare_text;
+    struct job job;      /* opening the logs */
+    struct adopt *adopt; /* NULL: in a cluster */
     struct fault job_fault;
     enum err job_err;
     int64_t began_us;
@@ -50,7 +51,6 @@ static void start_free(struct start *st)
 {
     st->run->start = NULL;
     adopt_free(st->adopt);
-    arena_fini(&st->arena);
     mem_free(st);
 }
 
@@ -66,177 +66,56 @@ static void step_failed(struct start *st, enum err e, const struct fault *f)
     start_free(st);
 }
 
-/* The common end of a coordination call. */
-static void step_ended(struct start *st, enum err e, const char *what, const struct coord_result *r)
+/* The common end of a step of another file. */
+static void on_step(void *arg, enum err e, const struct fault *f)
 {
-    if (!e) {
-        step_done(st);
-        return;
-    }
-    struct fault f;
-    fault_set(&f, e, "%s failed: %s%s%s.", what, err_text(e), r && r->text ? ": " : "", r && r->text ? r->text : "");
-    step_failed(st, e, &f);
-}
-
-/* ---- The coordination store */
-
-static void on_session(void *arg, enum coord_state state, const struct fault *f)
-{
-    struct broker_run *run = arg;
-    if (state == COORD_CONNECTED || run->stopping) return;
-    struct fault why;
-    if (f)
-        why = *f;
+    struct start *st = arg;
+    if (e)
+        step_failed(st, e, f);
     else
-        fault_set(&why, ERR_CLOSED, "The coordination session expired.");
-    LOG_ERROR("coordination_lost", "reason=\"%s\"", why.text);
-    run_fail(run, why.code, &why);
+        step_done(st);
 }
+
+/* ---- The coordination store, and who we are */
 
 static void open_coord(struct start *st)
 {
-    struct broker *br = &st->run->br;
-    if (st->run->env.open_coord) {
-        br->coord =
-            st->run->env.open_coord(st->run->env.arg, (struct coord_listener){broker_home(br), on_session, st->run});
-        step_done(st);
-        return;
-    }
-    const struct coord_embedded_options opt = {
-        .fs = br->fs,
-        .clock = br->clock,
-        .dir = replicas_dir_path(br->replicas, 0),
-        .listener = {broker_home(br), on_session, st->run},
-    };
-    struct fault f = {0};
-    enum err e = replicas_dir_error(br->replicas, 0);
-    if (e)
-        fault_set(
-            &f, e,
-            "The log directory %s cannot be used: %s. It is the first of log.dirs and holds the coordination store, "
-            "without which the broker cannot start.",
-            opt.dir, err_text(e));
-    else
-        e = coord_embedded_open(&br->coord, &opt, &f);
-    if (e)
-        step_failed(st, e, &f);
-    else
-        step_done(st);
+    registration_open(&st->run->registration, st->run, on_step, st);
 }
 
-/* ---- Who we are */
-
-static void take_cluster_id(struct start *st, struct str id)
-{
-    struct broker *br = &st->run->br;
-    snprintf(br->cluster_id, sizeof br->cluster_id, "%.*s", STR_ARG(id));
-    struct config *cfg = config_live_ref(br->config);
-    bool given = config_i64(cfg, CFG_BROKER_ID) >= 0;
-    br->id = config_broker_id(cfg, replicas_stored_broker_id(br->replicas));
-    config_unref(cfg);
-    struct fault f = {0};
-    const char *nameless = given ? NULL : replicas_dir_without_id(br->replicas);
-    if (nameless) {
-        /* As any other broker we would lead none of its partitions. */
-        enum err e =
-            fault_set(&f, ERR_INVALID,
-                      "%s/meta.properties does not say which broker it belongs to. Set broker.id to the number "
-                      "that this broker has had.",
-                      nameless);
-        step_failed(st, e, &f);
-        return;
-    }
-    enum err e = replicas_identify(br->replicas, br->id, br->cluster_id, &f);
-    if (e)
-        step_failed(st, e, &f);
-    else
-        step_done(st);
-}
-
-static void on_path_made(void *arg, const struct coord_result *r)
-{
-    struct start *st = arg;
-    if (st->prepare_err || !r->err || r->err == ERR_EXISTS) return;
-    st->prepare_err = r->err;
-    st->prepare_text = r->text ? arena_str(&st->arena, str_of(r->text)).data : NULL;
-}
-
-static void on_cluster_id(void *arg, const struct coord_result *r)
-{
-    struct start *st = arg;
-    if (st->prepare_err) {
-        const struct coord_result why = {.err = st->prepare_err, .text = st->prepare_text};
-        step_ended(st, why.err, "Preparing the coordination store", &why);
-        return;
-    }
-    if (r->err) {
-        step_ended(st, r->err, "Reading /cluster/id", r);
-        return;
-    }
-    struct str id;
-    struct fault f = {0};
-    enum err e = znode_cluster_id_decode(&st->arena, r->data, &id, &f);
-    if (e)
-        step_failed(st, e, &f);
-    else
-        take_cluster_id(st, id);
-}
-
-/* Prepares the store and reads the cluster's id from it.  One after the other, but not waited for one by one: then a
- * new store takes a single commit, and one that has everything none.  A store without an id is new: it takes the id
- * that the directories have, or a fresh one. */
 static void identify(struct start *st)
 {
-    struct broker *br = &st->run->br;
-    char fresh[UUID_TEXT_SIZE + 1];
-    uuid_format(rng_uuid(br->rng), fresh);
-    const char *stored = replicas_stored_cluster_id(br->replicas);
-    struct bytes id = znode_cluster_id_encode(&st->arena, str_of(stored ? stored : fresh));
-    const struct str parent = STR("/cluster");
-    const struct coord_to made = {broker_home(br), on_path_made, st};
-    znodes_make_persistent(br->coord, made);
-    coord_make_paths(br->coord, &parent, 1, made);
-    coord_create(br->coord, ZNODE_CLUSTER_ID, id, 0, made);
-    coord_get(br->coord, ZNODE_CLUSTER_ID, COORD_NO_WATCH, (struct coord_to){broker_home(br), on_cluster_id, st});
+    identity_find(&st->run->br, on_step, st);
 }
 
 /* ---- Configuration */
 
-static void on_dynamic_config(void *arg, enum err e, const struct fault *f)
-{
-    struct start *st = arg;
-    if (e)
-        step_failed(st, e, f);
-    else
-        step_done(st);
-}
-
 static void load_config(struct start *st)
 {
     struct broker *br = &st->run->br;
-    dynamic_config_open(&br->dynamic_config, br, on_dynamic_config, st);
+    dynamic_config_open(&br->dynamic_config, br, on_step, st);
 }
 
 /* ---- Logs */
 
-static void on_adopt(void *arg, enum err e, const struct fault *f)
-{
-    struct start *st = arg;
-    if (e)
-        step_failed(st, e, f);
-    else
-        step_done(st);
-}
-
+/* In a cluster nothing is adopted: whatever the directories hold waits for a controller to speak of it, and what none
+ * does speak of stays, as with Kafka. */
 static void look_for_partitions(struct start *st)
 {
+    if (!st->run->br.alone) {
+        step_done(st);
+        return;
+    }
     st->adopt = adopt_new(&st->run->br);
-    adopt_look(st->adopt, on_adopt, st);
+    adopt_look(st->adopt, on_step, st);
 }
 
 static void raise_epochs(struct start *st)
 {
-    adopt_raise_epochs(st->adopt, on_adopt, st);
+    if (st->adopt)
+        adopt_raise_epochs(st->adopt, on_step, st);
+    else
+        step_done(st);
 }
 
 enum { RECOVERY_THREADS_MAX = 256 };
@@ -278,41 +157,9 @@ static void load_logs(struct start *st)
 
 /* ---- Registration */
 
-static void on_registered(void *arg, const struct coord_result *r)
-{
-    struct start *st = arg;
-    struct broker *br = &st->run->br;
-    if (r->err == ERR_EXISTS) {
-        struct fault f;
-        fault_set(&f, r->err, "Broker id %d is registered already, by another live process.", br->id);
-        step_failed(st, r->err, &f);
-        return;
-    }
-    br->epoch = r->stat.czxid;
-    step_ended(st, r->err, "Registering the broker", r);
-}
-
 static void register_broker(struct start *st)
 {
-    struct broker *br = &st->run->br;
-    size_t count = server_listener_count(br->server);
-    struct znode_endpoint *endpoints = arena_array(&st->arena, struct znode_endpoint, count);
-    for (size_t i = 0; i < count; i++) {
-        const struct listener_state *ls = server_listener(br->server, i);
-        endpoints[i] = (struct znode_endpoint){str_of(ls->name), str_of(ls->advertised_host), ls->advertised_port,
-                                               (int16_t)ls->protocol};
-    }
-    struct config *cfg = config_live_ref(br->config);
-    const struct znode_broker node = {
-        .endpoints = endpoints,
-        .endpoint_count = count,
-        .rack = arena_str(&st->arena, str_of(config_str(cfg, CFG_BROKER_RACK))),
-        .jmx_port = -1,
-        .timestamp_ms = clock_wall_ms(br->clock),
-    };
-    config_unref(cfg);
-    coord_create(br->coord, znode_broker_path(&st->arena, br->id), znode_broker_encode(&st->arena, &node),
-                 COORD_EPHEMERAL, (struct coord_to){broker_home(br), on_registered, st});
+    registration_enter(st->run->registration, on_step, st);
 }
 
 /* ---- The controller */
@@ -322,16 +169,19 @@ static void on_first_metadata(void *arg)
     step_done(arg);
 }
 
-/* Done when it is in office, has told us of the cluster, and we have taken our roles. */
+/* When we are alone it is done when the controller is in office, has told us of the cluster, and we have taken our
+ * roles. */
 static void start_controller(struct start *st)
 {
     struct broker *br = &st->run->br;
     br->producer_ids = producer_ids_new(br);
     br->to_controller = to_controller_new(br);
+    registration_watch_controller(st->run->registration);
     br->control = control_new(br);
     following_open(br);
-    control_on_first(br->control, on_first_metadata, st);
+    if (br->alone) control_on_first(br->control, on_first_metadata, st);
     cluster_channel_open(&br->cluster_channel, st->run);
+    if (!br->alone) step_done(st);
 }
 
 /* ---- Doors open */
@@ -372,8 +222,8 @@ static void announce(const struct start *st)
         LOG_INFO("listening", "listener=%s address=%s advertised=%s:%d", ls->name, at, ls->advertised_host,
                  ls->advertised_port);
     }
-    LOG_INFO("started", "broker=%d cluster=%s epoch=%" PRId64 " ms=%" PRId64, br->id, br->cluster_id, br->epoch,
-             took_us / 1000);
+    LOG_INFO("started", "broker=%d cluster=%s epoch=%" PRId64 " ms=%" PRId64, br->id, br->cluster_id,
+             atomic_load(&br->epoch), took_us / 1000);
 }
 
 static void step_done(struct start *st)
@@ -401,7 +251,9 @@ static void start_first(struct loop_msg *msg)
     st->run = run;
     run->start = st;
     st->began_us = clock_mono_us(run->br.clock);
-    arena_init(&st->arena, SIZE_MAX);
+    struct config *cfg = config_live_ref(run->br.config);
+    run->br.alone = config_is_alone(cfg) && !run->env.open_coord;
+    config_unref(cfg);
     steps[0].run(st);
 }
 

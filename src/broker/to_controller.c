@@ -312,7 +312,7 @@ static void connect_to(struct to_controller *tc, int32_t id, const struct node_e
                 .workers = br->workers,
                 .bufs = br->bufs,
                 .client_id = str_of(tc->client_id),
-                .connect_timeout_ms = config_i64(cfg, CFG_REQUEST_TIMEOUT_MS),
+                .connect_timeout_ms = config_i64(cfg, CFG_SOCKET_CONNECTION_SETUP_TIMEOUT_MS),
                 .silence_ms = config_i64(cfg, CFG_REQUEST_TIMEOUT_MS),
                 .receive_buffer_bytes = -1},
         .up = on_up,

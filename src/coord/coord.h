@@ -114,7 +114,8 @@ enum coord_event { COORD_NODE_CREATED, COORD_NODE_DELETED, COORD_NODE_CHANGED, C
 typedef void (*coord_watch_fn)(void *arg, enum coord_event event, struct str path);
 
 /* A one-shot watch; COORD_NO_WATCH for none.  Setting the same watch (node, kind, function, argument, loop) twice
- * before it fires is one watch.  After a failed write it may fire though nothing changed: look again, as always. */
+ * before it fires is one watch.  After a failed write or a lost connection it may fire though nothing changed: look
+ * again, as always. */
 struct coord_watch {
     coord_watch_fn fired;
     void *arg;

@@ -212,20 +212,10 @@ struct str znode_delete_topic_path(struct arena *a, struct str topic)
 void znodes_make_persistent(struct coord *c, struct coord_to to)
 {
     const struct str paths[] = {
-        STR("/consumers"),
-        ZNODE_BROKER_IDS,
-        ZNODE_TOPICS,
-        ZNODE_CONFIG_CHANGES,
-        ZNODE_DELETE_TOPICS,
-        ZNODE_BROKER_SEQID,
-        STR("/isr_change_notification"),
-        ZNODE_PRODUCER_ID_BLOCK,
-        ZNODE_LOG_DIR_EVENTS,
-        STR("/config/topics"),
-        STR("/config/clients"),
-        STR("/config/users"),
-        STR("/config/brokers"),
-        STR("/config/ips"),
+        STR("/consumers"),      ZNODE_BROKER_IDS,      ZNODE_TOPICS,           ZNODE_CONFIG_CHANGES,
+        ZNODE_DELETE_TOPICS,    ZNODE_BROKER_SEQID,    ZNODE_ISR_CHANGES,      ZNODE_PRODUCER_ID_BLOCK,
+        ZNODE_LOG_DIR_EVENTS,   STR("/config/topics"), STR("/config/clients"), STR("/config/users"),
+        STR("/config/brokers"), STR("/config/ips"),
     };
     coord_make_paths(c, paths, ARRAY_COUNT(paths), to);
 }
@@ -436,6 +426,50 @@ struct bytes znode_state_encode(struct arena *a, const struct znode_state *s)
     return out_give(a, j);
 }
 
+/* --- lists of partitions --- */
+
+static enum err list_decode(struct arena *a, struct str path, struct bytes data, bool with_replicas,
+                            struct znode_partition_list *out, struct fault *f)
+{
+    struct in in = in_open(a, data);
+    struct znode_partition_list l = {0};
+    const json_t *list = in_field(&in, in.root, "partitions");
+    if (list && !json_is_array(list)) in_fail(&in, "\"partitions\" is not an array");
+    l.partitions = arena_array(a, struct znode_listed, json_array_size(list));
+    for (size_t i = 0; i < json_array_size(list) && !in.what; i++) {
+        const json_t *one = json_array_get(list, i);
+        struct znode_listed *to = &l.partitions[l.count++];
+        to->topic = in_text(&in, in_field(&in, one, "topic"), "topic");
+        to->partition = (int32_t)in_range(&in, in_field(&in, one, "partition"), "partition", 0, INT32_MAX);
+        if (with_replicas) in_i32s(&in, in_field(&in, one, "replicas"), "replicas", &to->replicas, &to->replica_count);
+    }
+    enum err e = in_close(&in, path, f);
+    if (!e) *out = l;
+    return e;
+}
+
+enum err znode_partitions_decode(struct arena *a, struct str path, struct bytes data, struct znode_partition_list *out,
+                                 struct fault *f)
+{
+    return list_decode(a, path, data, false, out, f);
+}
+
+enum err znode_reassign_decode(struct arena *a, struct bytes data, struct znode_partition_list *out, struct fault *f)
+{
+    return list_decode(a, ZNODE_REASSIGN, data, true, out, f);
+}
+
+struct bytes znode_reassign_encode(struct arena *a, const struct znode_partition_list *l)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < l->count; i++) {
+        const struct znode_listed *one = &l->partitions[i];
+        json_array_append_new(list, json_pack("{s:o,s:i,s:o}", "topic", out_str(one->topic), "partition",
+                                              one->partition, "replicas", out_i32s(one->replicas, one->replica_count)));
+    }
+    return out_give(a, json_pack("{s:i,s:o}", "version", 1, "partitions", list));
+}
+
 /* --- configs --- */
 
 enum err znode_config_decode(struct arena *a, struct str path, struct bytes data, struct znode_config *out,
@@ -539,6 +573,26 @@ enum err znode_log_dir_event_decode(struct arena *a, struct str path, struct byt
 struct bytes znode_log_dir_event_encode(struct arena *a, int32_t broker_id)
 {
     return out_give(a, json_pack("{s:i,s:i,s:i}", "version", 1, "broker", broker_id, "event", 1));
+}
+
+enum err znode_isr_changes_decode(struct arena *a, struct str path, struct bytes data, struct znode_isr_change **out,
+                                  size_t *count, struct fault *f)
+{
+    struct in in = in_open(a, data);
+    const json_t *list = in_field(&in, in.root, "partitions");
+    size_t n = json_array_size(list);
+    struct znode_isr_change *changes = arena_array(a, struct znode_isr_change, n);
+    if (list && !json_is_array(list)) in_fail(&in, "\"partitions\" is no list");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_array_get(list, i);
+        changes[i].topic = in_text(&in, in_field(&in, item, "topic"), "topic");
+        changes[i].partition = (int32_t)in_range(&in, in_field(&in, item, "partition"), "partition", 0, INT32_MAX);
+    }
+    enum err e = in_close(&in, path, f);
+    if (e) return e;
+    *out = changes;
+    *count = n;
+    return OK;
 }
 
 enum err znode_controller_epoch_decode(struct bytes data, int32_t *out, struct fault *f)

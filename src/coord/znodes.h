@@ -29,9 +29,12 @@
 #define ZNODE_CONTROLLER_EPOCH  STR("/controller_epoch")
 #define ZNODE_DELETE_TOPICS     STR("/admin/delete_topics")
 #define ZNODE_FEATURE           STR("/feature")
+#define ZNODE_ISR_CHANGES       STR("/isr_change_notification")
 #define ZNODE_LOG_DIR_EVENTS    STR("/log_dir_event_notification")
 #define ZNODE_LOG_DIR_EVENT     STR("/log_dir_event_notification/log_dir_event_") /* sequential */
+#define ZNODE_PREFERRED_ELECT   STR("/admin/preferred_replica_election")
 #define ZNODE_PRODUCER_ID_BLOCK STR("/latest_producer_id_block")
+#define ZNODE_REASSIGN          STR("/admin/reassign_partitions")
 
 /* Directories under /config. */
 #define CONFIG_TOPICS  STR("topics")
@@ -109,6 +112,30 @@ MUST_USE enum err znode_state_decode(struct arena *a, struct str path, struct by
                                      struct fault *f);
 struct bytes znode_state_encode(struct arena *a, const struct znode_state *s);
 
+/* --- lists of partitions --- */
+
+/* /isr_change_notification/isr_change_N (what brokers of before Kafka 2.7 leave for the controller),
+ * /admin/preferred_replica_election, and with replicas /admin/reassign_partitions (what tools of before Kafka 2.4 and
+ * 2.6 leave there): the controller does what they say and removes them. */
+struct znode_listed {
+    struct str topic;
+    int32_t partition;
+    int32_t *replicas; /* of a reassignment; else NULL */
+    int32_t replica_count;
+};
+
+struct znode_partition_list {
+    struct znode_listed *partitions;
+    size_t count;
+};
+
+MUST_USE enum err znode_partitions_decode(struct arena *a, struct str path, struct bytes data,
+                                          struct znode_partition_list *out, struct fault *f);
+MUST_USE enum err znode_reassign_decode(struct arena *a, struct bytes data, struct znode_partition_list *out,
+                                        struct fault *f);
+/* What is still to be done of a reassignment goes back into its node. */
+struct bytes znode_reassign_encode(struct arena *a, const struct znode_partition_list *l);
+
 /* --- /config/TYPE/NAME and /config/changes/... --- */
 
 struct znode_setting {
@@ -149,6 +176,15 @@ struct bytes znode_controller_encode(struct arena *a, const struct znode_control
 MUST_USE enum err znode_log_dir_event_decode(struct arena *a, struct str path, struct bytes data, int32_t *broker_id,
                                              struct fault *f);
 struct bytes znode_log_dir_event_encode(struct arena *a, int32_t broker_id);
+
+/* A broker's word that it has changed in-sync sets in the store by itself, as before AlterPartition. */
+struct znode_isr_change {
+    struct str topic;
+    int32_t partition;
+};
+
+MUST_USE enum err znode_isr_changes_decode(struct arena *a, struct str path, struct bytes data,
+                                           struct znode_isr_change **out, size_t *count, struct fault *f);
 
 MUST_USE enum err znode_controller_epoch_decode(struct bytes data, int32_t *out, struct fault *f);
 struct bytes znode_controller_epoch_encode(struct arena *a, int32_t epoch);

@@ -248,6 +248,7 @@ static void on_connected(struct zookeeper *z)
 
 static void on_disconnected(struct zookeeper *z)
 {
+    zookeeper_watches_trim(z);
     if (z->phase != PHASE_CONNECTED) return;
     z->phase = PHASE_DISCONNECTED;
     LOG_WARN("zookeeper_disconnected", "servers=%s session=0x%llx action=reconnect", z->hosts,
@@ -328,6 +329,7 @@ static void session_end(struct zookeeper *z)
     }
     zookeeper_watches_drop(z);
     z->auth_given = false;
+    z->give_up_us = 0;
     z->phase = PHASE_OVER;
     if (z->over == ERR_EXPIRED) tell(z, COORD_EXPIRED, NULL);
     if (z->fault.code) tell(z, COORD_FAILED, &z->fault);

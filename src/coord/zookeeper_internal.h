@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+#define THREADED    /* also declares calls that wait; of them only one that does not is made, see \
+                       zookeeper_watches_trim() */
 #include <zookeeper/zookeeper.h>
 
 #include "base/list.h"
@@ -62,6 +64,7 @@ struct zookeeper {
     struct coord_call *close_call; /* the close has been asked for */
     bool ended;
     struct zookeeper_watched *watches;
+    size_t watch_bytes; /* what the library sends to set them again */
 };
 
 /* --- zookeeper_hosts.c --- */
@@ -87,6 +90,9 @@ void zookeeper_acl_init(struct zookeeper *z);
 
 void zookeeper_watch_set(struct zookeeper *z, const struct coord_call *call);
 void zookeeper_watches_drop(struct zookeeper *z);
+/* The connection is lost: lets go of the watches that would not fit into the request that sets them again, and fires
+ * them. */
+void zookeeper_watches_trim(struct zookeeper *z);
 /* The library's watcher of every node; its own thread. */
 void zookeeper_watch_fired(zhandle_t *zh, int type, int state, const char *path, void *context);
 

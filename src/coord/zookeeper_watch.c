@@ -4,10 +4,19 @@
  * told.  Not for the table's sake: the library tells every watcher of every change of the session, comparing each with
  * all others first, which with one of its own for each of 10,000 topics would take seconds.
  *
+ * With a new connection the library sets all watches again in one request, however large, and when that is more than
+ * the servers take they close the connection, forever anew.  So what is too much is given up when a connection is lost,
+ * and fired: its owners look again.
+ *
  * An entry is made when the answer that set the watch comes and goes when its event comes, both on the library's thread
  * of callbacks and in the order of the server.  An event that nobody waits for is of a read whose answer was lost. */
 #include "base/hash.h"
 #include "coord/zookeeper_internal.h"
+
+enum {
+    WATCH_BYTES_MAX = 512 * 1024, /* half of what servers take; reads whose answers were lost may have left more */
+    WATCH_OVERHEAD = 4            /* the length of a path */
+};
 
 enum watch_kind { WATCH_DATA = 'd', WATCH_CHILDREN = 'c' }; /* an exists watch is a data watch, as for the server */
 
@@ -29,6 +38,11 @@ static char *key_new(enum watch_kind kind, struct str path)
     return mem_printf("%c%.*s", kind, STR_ARG(path));
 }
 
+static size_t watched_bytes(const struct zookeeper *z, const struct zookeeper_watched *wd)
+{
+    return WATCH_OVERHEAD + z->chroot_size + wd->key_size - 1;
+}
+
 static struct zookeeper_watched *watched_get(struct zookeeper *z, enum watch_kind kind, struct str path)
 {
     struct zookeeper_watched *wd;
@@ -39,6 +53,7 @@ static struct zookeeper_watched *watched_get(struct zookeeper *z, enum watch_kin
         list_init(&wd->watches);
         wd->key_size = path.size + 1;
         memcpy(wd->key, key, wd->key_size);
+        z->watch_bytes += watched_bytes(z, wd);
         HASH_ADD_KEYPTR(hh, z->watches, wd->key, wd->key_size, wd);
     }
     mem_free(key);
@@ -62,6 +77,7 @@ void zookeeper_watch_set(struct zookeeper *z, const struct coord_call *call)
 static void watched_free(struct zookeeper *z, struct zookeeper_watched *wd)
 {
     for (struct list_node *n; (n = list_pop_front(&wd->watches));) mem_free(CONTAINER_OF(n, struct watch, link));
+    z->watch_bytes -= watched_bytes(z, wd);
     HASH_DEL(z->watches, wd);
     mem_free(wd);
 }
@@ -69,7 +85,20 @@ static void watched_free(struct zookeeper *z, struct zookeeper_watched *wd)
 void zookeeper_watches_drop(struct zookeeper *z)
 {
     struct zookeeper_watched *wd, *next;
-    HASH_ITER(hh, z->watches, wd, next) watched_free(z, wd);
+    HASH_ITER(hh, z->watches, wd, next)
+    {
+        watched_free(z, wd);
+    }
+}
+
+static void watched_fire(struct zookeeper *z, struct zookeeper_watched *wd, enum coord_event event)
+{
+    struct str path = {wd->key + 1, wd->key_size - 1};
+    LIST_EACH (&wd->watches, node) {
+        const struct watch *w = CONTAINER_OF(node, struct watch, link);
+        coord_deliver(coord_event_new(&z->c, w->loop, w->to, event, path));
+    }
+    watched_free(z, wd);
 }
 
 static void watches_fire(struct zookeeper *z, enum watch_kind kind, struct str path, enum coord_event event)
@@ -78,12 +107,24 @@ static void watches_fire(struct zookeeper *z, enum watch_kind kind, struct str p
     char *key = key_new(kind, path);
     HASH_FIND(hh, z->watches, key, path.size + 1, wd);
     mem_free(key);
-    if (!wd) return;
-    LIST_EACH (&wd->watches, node) {
-        const struct watch *w = CONTAINER_OF(node, struct watch, link);
-        coord_deliver(coord_event_new(&z->c, w->loop, w->to, event, path));
+    if (wd) watched_fire(z, wd, event);
+}
+
+void zookeeper_watches_trim(struct zookeeper *z)
+{
+    struct zookeeper_watched *wd, *next;
+    HASH_ITER(hh, z->watches, wd, next)
+    {
+        if (z->watch_bytes <= WATCH_BYTES_MAX) return;
+        bool data = wd->key[0] == WATCH_DATA;
+        struct str path = {wd->key + 1, wd->key_size - 1};
+        bool is_root = z->chroot_size && path.size == 1;
+        char *full = mem_printf("%s%.*s", z->chroot, is_root ? 0 : (int)path.size, path.data);
+        /* "Local": from the library's own table, with no word to a server.  That it has none there is fine. */
+        zoo_remove_watches(z->handle, full, data ? ZWATCHTYPE_DATA : ZWATCHTYPE_CHILD, zookeeper_watch_fired, z, 1);
+        mem_free(full);
+        watched_fire(z, wd, data ? COORD_NODE_CHANGED : COORD_NODE_CHILDREN);
     }
-    watched_free(z, wd);
 }
 
 void zookeeper_watch_fired(zhandle_t *zh, int type, int state, const char *path, void *context)

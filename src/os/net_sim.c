@@ -257,7 +257,6 @@ static void sock_break(struct sim_sock *ss, enum err e)
 {
     if (ss->broken || ss->closed) return;
     ss->broken = e;
-    ss->peer = NULL;
     drop_received(ss);
     tell(ss);
 }
@@ -416,7 +415,7 @@ static bool sim_is_local(struct net *n, const struct net_addr *a)
 static void close_stream(struct sim_sock *ss)
 {
     struct sim_sock *peer = ss->peer;
-    if (peer) {
+    if (peer && !ss->broken) {
         bool orderly = ss->connected && list_is_empty(&ss->received);
         send_in_order(ss, (struct event){.kind = orderly ? EVENT_DONE : EVENT_RESET, .target = peer});
     }
@@ -534,7 +533,16 @@ static void arrive(struct net_sim *s, const struct event *ev)
 /* The far host answers with a reset, on a way back that is whole. */
 static void refuse(struct net_sim *s, const struct event *ev)
 {
+    enum { RETRY_US = 1000 * 1000 };
     struct sim_sock *sender = ev->kind == EVENT_CONNECT ? ev->target : sender_of(ev);
+    if (ev->kind == EVENT_CONNECTED) { /* who connects hears nothing, and asks again */
+        struct sim_sock *asks = ev->target;
+        asks->peer = NULL;
+        send_event(
+            s,
+            (struct event){
+                .kind = EVENT_CONNECT, .from = ev->to, .to = ev->from, .target = asks, .at_us = now_us(s) + RETRY_US});
+    }
     if (sender) send_reset(s, ev->to, sender);
     mem_free(ev->segment);
 }
@@ -619,7 +627,7 @@ void net_sim_host_gone(struct net_sim *s, unsigned host, bool silently)
     s->hosts[host].down = silently;
     for (struct sim_sock *ss = s->socks; ss; ss = ss->next) {
         if (ss->host != host || ss->closed) continue;
-        if (ss->peer && !silently) send_reset(s, host, ss->peer);
+        if (ss->peer && !ss->broken && !silently) send_reset(s, host, ss->peer);
         drop_received(ss);
         ss->closed = true;
     }

@@ -124,7 +124,8 @@ bool in_sync_note(struct in_sync *s, struct follower *f, const struct follower_n
         f->caught_up_ms = MAX(f->caught_up_ms, news->now_ms);
     else if (news->fetch_offset >= f->end_then)
         f->caught_up_ms = MAX(f->caught_up_ms, f->fetched_ms);
-    if (news->broker_epoch >= 0) f->broker_epoch = news->broker_epoch;
+    /* Also -1: one that does not say it may live again, and what an earlier life said would keep it out for ever. */
+    f->broker_epoch = news->broker_epoch;
     f->end = news->fetch_offset;
     f->log_start = news->log_start;
     f->fetched_ms = news->now_ms;
@@ -177,12 +178,19 @@ bool in_sync_is_alone(const struct in_sync *s, int64_t end)
 
 /* ---- Proposals */
 
-bool in_sync_propose_entry(struct in_sync *s, int64_t high_watermark)
+/* Whoever would have to leave at once does not enter: with a high watermark that stands still, since too few are in,
+ * one that is not heard of any more would come and go as fast as the controller answers. */
+static bool may_enter(const struct in_sync *s, const struct follower *f, int64_t high_watermark, int64_t end)
+{
+    return f->eligible && f->end >= high_watermark && f->end >= s->entry_min && is_caught_up(s, f, end);
+}
+
+bool in_sync_propose_entry(struct in_sync *s, int64_t high_watermark, int64_t end)
 {
     if (s->proposed) return false;
     for (int32_t i = 0; i < s->count; i++) {
         struct follower *f = &s->followers[i];
-        if (f->state != FOLLOWER_OUT || !f->eligible || f->end < high_watermark || f->end < s->entry_min) continue;
+        if (f->state != FOLLOWER_OUT || !may_enter(s, f, high_watermark, end)) continue;
         f->state = FOLLOWER_ENTERS;
         s->proposed = true;
     }

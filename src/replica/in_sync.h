@@ -90,7 +90,7 @@ int32_t in_sync_members_min(const struct in_sync *s, int32_t min_insync);
 
 /* Marks who is to enter or to leave the set.  True: the controller is to be asked.  Nothing is marked before it has
  * answered what was marked before. */
-bool in_sync_propose_entry(struct in_sync *s, int64_t high_watermark);
+bool in_sync_propose_entry(struct in_sync *s, int64_t high_watermark, int64_t end);
 bool in_sync_propose_exit(struct in_sync *s, int64_t end);
 /* Takes the marks back. */
 void in_sync_withdraw(struct in_sync *s);

@@ -74,7 +74,7 @@ static bool settle(struct partition *p)
     if (!ls) return false;
     bool proposes = leaders_can_propose(ls) && in_sync_propose_exit(s, plog_end(p->pl));
     if (leaders_can_propose(ls) && !atomic_load(&p->alone) && s->now_ms >= p->refused_until_ms)
-        proposes |= in_sync_propose_entry(s, partition_high_watermark(p));
+        proposes |= in_sync_propose_entry(s, partition_high_watermark(p), plog_end(p->pl));
     if (proposes) publish(p);
     int64_t due_ms = in_sync_due_ms(s);
     if (due_ms < atomic_load_explicit(&p->watched_ms, memory_order_relaxed)) leaders_watch(ls, p, due_ms);
@@ -346,6 +346,12 @@ bool partition_take_answer(struct partition *p, const struct isr_proposal *asked
         default: again = true;
         }
         if (!s->proposed) proposes = settle(p);
+    } else if (!kerr && atomic_load(&p->leads) && answer->partition_epoch > p->partition_epoch && commit(p, answer)) {
+        /* What was asked has been overtaken by LeaderAndIsr; done is done, and what is proposed now builds upon what
+         * was before. */
+        log_isr(p, answer);
+        if (atomic_load(&p->online)) proposes = settle(p);
+        current = true;
     }
     pthread_mutex_unlock(&p->lock);
     if (kerr)
@@ -384,11 +390,24 @@ int32_t partition_choose_replica(struct partition *p, int64_t offset, bool (*sui
     return id;
 }
 
-bool partition_follower_is_in_sync(struct partition *p, int32_t broker_id)
+/* ---- Throttles */
+
+static bool is_throttled(const struct partition *p)
 {
+    return leaders_of(p) && atomic_load_explicit(&p->throttled, memory_order_relaxed) & THROTTLED_AS_LEADER;
+}
+
+bool partition_holds_back(struct partition *p, int32_t broker_id, int64_t now_us)
+{
+    if (!is_throttled(p) || !leaders_over_rate(leaders_of(p), now_us)) return false;
     pthread_mutex_lock(&p->lock);
     const struct follower *f = in_sync_find(&p->in_sync, broker_id);
     bool in = f && (f->state == FOLLOWER_IN || f->state == FOLLOWER_LEAVES);
     pthread_mutex_unlock(&p->lock);
-    return in;
+    return !in;
+}
+
+void partition_charge(struct partition *p, size_t bytes, int64_t now_us)
+{
+    if (is_throttled(p)) leaders_charge(leaders_of(p), bytes, now_us);
 }

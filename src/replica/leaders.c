@@ -28,7 +28,9 @@ struct leaders {
     size_t count, cap;
     struct partition **queue; /* references: those with a proposal that is not out */
     size_t queue_count, queue_cap;
-    bool kicked; /* the message is under way */
+    bool kicked;              /* the message is under way */
+    int64_t bytes_per_second; /* of throttled partitions; */
+    int64_t paid_us;          /*   what was read of them is within it at this time */
 
     struct loop_msg kick;
     struct timer timer, retry;
@@ -158,6 +160,32 @@ int64_t leaders_now_ms(const struct leaders *ls)
 bool leaders_can_propose(const struct leaders *ls)
 {
     return ls->opt.alter_partition != NULL;
+}
+
+/* ---- Throttled partitions */
+
+void leaders_set_rate(struct leaders *ls, int64_t bytes_per_second)
+{
+    pthread_mutex_lock(&ls->lock);
+    ls->bytes_per_second = bytes_per_second;
+    ls->paid_us = 0;
+    pthread_mutex_unlock(&ls->lock);
+}
+
+void leaders_charge(struct leaders *ls, size_t bytes, int64_t now_us)
+{
+    pthread_mutex_lock(&ls->lock);
+    if (ls->bytes_per_second > 0 && ls->bytes_per_second < INT64_MAX)
+        ls->paid_us = MAX(ls->paid_us, now_us) + (int64_t)((double)bytes * 1e6 / (double)ls->bytes_per_second);
+    pthread_mutex_unlock(&ls->lock);
+}
+
+bool leaders_over_rate(struct leaders *ls, int64_t now_us)
+{
+    pthread_mutex_lock(&ls->lock);
+    bool over = ls->bytes_per_second <= 0 || ls->paid_us > now_us;
+    pthread_mutex_unlock(&ls->lock);
+    return over;
 }
 
 /* ---- Watching, home loop */
@@ -418,6 +446,7 @@ struct leaders *leaders_new(const struct leaders_options *opt)
     ls->timer.fire = on_due;
     ls->retry.fire = on_retry;
     ls->version_max = VERSION_EPOCHS;
+    ls->bytes_per_second = INT64_MAX;
     return ls;
 }
 

@@ -56,6 +56,12 @@ void leaders_watch(struct leaders *ls, struct partition *p, int64_t due_ms);
 /* It goes: nobody looks any more.  `ls` may be NULL. */
 void leaders_forget(struct leaders *ls, struct partition *p);
 
+/* leader.replication.throttled.rate: what followers that are not in sync may read of throttled partitions; INT64_MAX:
+ * no limit.  Any thread, as the two that follow. */
+void leaders_set_rate(struct leaders *ls, int64_t bytes_per_second);
+void leaders_charge(struct leaders *ls, size_t bytes, int64_t now_us);
+bool leaders_over_rate(struct leaders *ls, int64_t now_us);
+
 /* ---- leader.c, for leaders.c */
 
 /* Time has passed: who lags is to leave, who has lost his say lets the high watermark go. */

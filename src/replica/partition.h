@@ -30,6 +30,9 @@ struct partition_services {
     _Atomic bool workers_gone;
 };
 
+/* Replication of it counts against the throttled rate of leaders here, or of followers (KIP-73). */
+enum throttled { THROTTLED_AS_LEADER = 1, THROTTLED_AS_FOLLOWER = 2 };
+
 /* What cleaner.c knows of a partition, under its lock. */
 struct partition_cleaning {
     bool busy;        /* a thread cleans it */
@@ -66,12 +69,13 @@ struct partition {
     _Atomic int64_t high_watermark;
     _Atomic bool cut_unfiled; /* follower.c: checkpoints say more than the log has: nothing may be appended */
     _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
-    _Atomic bool alone; /* leads, and no follower has a say: see leader.c */
+    _Atomic bool alone;  /* leads, and no follower has a say: see leader.c */
     _Atomic int32_t min_insync_replicas;
     /* The in-sync set as the controller last told it: how many, and whether that is enough; and whether with those it
      * would be who are about to enter. */
     _Atomic int32_t in_sync_count;
     _Atomic bool in_sync_enough, in_sync_enough_max;
+    _Atomic uint8_t throttled;       /* enum throttled, as bits */
     _Atomic uint32_t flushes_failed; /* by errors that pass: who waits for one is to give up */
     pthread_mutex_t lock;            /* guards up to the waiters, and changes of the role above */
     struct in_sync in_sync;          /* while it leads */
@@ -166,8 +170,10 @@ struct follower_fetch {
 enum kerr partition_follower_fetched(struct partition *p, const struct follower_fetch *ff);
 /* The same answers before anything is read for it. */
 enum kerr partition_check_follower(struct partition *p, int32_t broker_id, bool knows_epoch);
-/* It is in the in-sync set. */
-bool partition_follower_is_in_sync(struct partition *p, int32_t broker_id);
+/* Nothing is read for this follower now: it is not in sync, and what is throttled has used up its rate. */
+bool partition_holds_back(struct partition *p, int32_t broker_id, int64_t now_us);
+/* So much was read for a follower. */
+void partition_charge(struct partition *p, size_t bytes, int64_t now_us);
 /* Whether the in-sync set is as large as min.insync.replicas, or as the whole assignment where that is smaller: before
  * an append with acks=all, and after it, when those count that are about to enter.  Any thread, no lock. */
 static inline bool partition_in_sync_enough(const struct partition *p)

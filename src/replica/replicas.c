@@ -149,6 +149,11 @@ enum err replicas_open(struct replicas **out, const struct replicas_options *opt
 
 /* ---- Configuration */
 
+void replicas_set_leader_rate(struct replicas *r, int64_t bytes_per_s)
+{
+    leaders_set_rate(r->services.leaders, bytes_per_s);
+}
+
 void replicas_configure_partition(struct partition *p, const struct topic_settings *settings)
 {
     partition_set_min_insync(p, settings->min_insync_replicas);
@@ -168,6 +173,7 @@ void replicas_reconfigure(struct replicas *r, struct str topic, const struct top
         struct partition *p = topic_partition(t, i);
         if (p && p->pl) replicas_configure_partition(p, settings);
     }
+    replicas_mark_throttled(r, t, NULL);
 }
 
 /* ---- The end */

@@ -59,6 +59,13 @@ struct following {
     /* It follows nobody any more.  `left`, if not NULL, runs on the home loop, maybe before this returns, when nothing
      * is appended to its log any more and nothing is cut off it. */
     void (*leave)(void *arg, struct partition *p, void (*left)(void *left_arg, struct partition *p), void *left_arg);
+    /* Others than before are throttled as followers (partition.throttled). */
+    void (*throttled_changed)(void *arg);
+};
+
+/* leader.replication.throttled.replicas and its twin, as the topic has them, to be freed; NULL: it has none. */
+struct topic_throttles {
+    char *as_leader, *as_follower;
 };
 
 struct replicas_options {
@@ -84,7 +91,9 @@ struct replicas_options {
     size_t moves_max; /* num.replica.alter.log.dirs.threads: moves at a time; 0: as many as directories */
     /* The settings of a topic that is about to be opened; may be called on workers. */
     void (*settings_of)(void *arg, struct str topic, struct topic_settings *out);
-    void *settings_arg;
+    /* Which of its replicas are throttled; NULL: none ever.  Home loop. */
+    void (*throttles_of)(void *arg, struct str topic, struct topic_throttles *out);
+    void *settings_arg; /* of both */
     /* The log directory number `dir` went offline while the broker runs, with all its partitions.  Home loop. */
     void (*dir_failed)(void *arg, size_t dir);
     /* The controller is to be asked to say again what is to be here: logs that could not be made may be now.  Home
@@ -177,6 +186,8 @@ void replicas_list_free(struct partition **list, size_t count);
  * LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR; REPLICA_NOT_AVAILABLE: it is not here, and will be made there when it comes.
  * Home loop. */
 enum kerr replicas_move(struct replicas *r, struct str topic, int32_t index, struct str dir);
+/* leader.replication.throttled.rate; INT64_MAX: no limit.  Any thread. */
+void replicas_set_leader_rate(struct replicas *r, int64_t bytes_per_s);
 /* replica.alter.log.dirs.io.max.bytes.per.second, of all moves together.  Any thread. */
 void replicas_set_move_rate(struct replicas *r, int64_t bytes_per_s);
 /* What moves have copied so far.  Any thread. */

@@ -276,6 +276,7 @@ void replicas_enter(struct replicas *r, struct partition *p, struct str topic, s
     if (!p->listed) replicas_add(r, p);
     t->count++;
     atomic_store_explicit(&t->parts[p->index], p, memory_order_release);
+    replicas_mark_throttled(r, t, p);
     if (p->pl) replicas_configure_partition(p, topic_settings(t)); /* they may have changed while it was opened */
 }
 

@@ -223,6 +223,7 @@ static enum err write_meta(struct replicas *r, struct log_dir *d, struct fault *
 
 enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cluster_id, struct fault *f)
 {
+    r->broker_id = broker_id;
     for (size_t i = 0; i < r->dir_count; i++) {
         struct log_dir *d = &r->dirs[i];
         if (!log_dir_is_online(d)) continue;
@@ -233,11 +234,11 @@ enum err replicas_identify(struct replicas *r, int32_t broker_id, const char *cl
                                  "give this broker another log.dirs.",
                                  broker_id, d->path, d->meta.broker_id, d->meta.broker_id);
             if (d->meta.cluster_id && strcmp(d->meta.cluster_id, cluster_id) != 0)
-                return fault_set(
-                    f, ERR_INVALID,
-                    "The cluster's id is %s, but %s/meta.properties belongs to cluster %s. Point the broker "
-                    "at its own cluster, or give it another log.dirs.",
-                    cluster_id, d->path, d->meta.cluster_id);
+                return fault_set(f, ERR_INVALID,
+                                 "InconsistentClusterId: the cluster's id is %s, but %s/meta.properties belongs to "
+                                 "cluster %s. Point "
+                                 "the broker at its own cluster (zookeeper.connect), or give it another log.dirs.",
+                                 cluster_id, d->path, d->meta.cluster_id);
             if (d->meta.cluster_id && d->meta.broker_id >= 0) continue;
         }
         d->meta.broker_id = broker_id;

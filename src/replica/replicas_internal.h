@@ -129,6 +129,7 @@ struct replicas {
     struct replicas_options opt;
     struct log_dir *dirs;
     size_t dir_count;
+    int32_t broker_id; /* replicas_identify() */
     unsigned threads; /* that open and close logs */
     struct partition_services services;
     struct plog_files files;    /* replicas_files.c */
@@ -244,6 +245,8 @@ void replicas_tell_role(struct replicas *r, struct partition *p);
 void replicas_leave(struct replicas *r, struct partition *p);
 /* `q` has taken the place of `p`: what the one followed, the other follows. */
 void replicas_follow_again(struct replicas *r, struct partition *p, struct partition *q);
+/* replicas_throttles.c: marks what of the topic is throttled here, one partition or all (NULL).  Home loop. */
+void replicas_mark_throttled(struct replicas *r, struct topic_replicas *t, struct partition *p);
 /* The topic's configuration, as far as it is the partition's. */
 void replicas_configure_partition(struct partition *p, const struct topic_settings *settings);
 /* A leader's epoch begins in its log.  Worker. */

@@ -148,6 +148,7 @@ static void enter_table(struct move *m, struct topic_replicas *t)
     m->counted = false; /* the partition's now */
     atomic_store_explicit(&t->parts[p->index], partition_ref(q), memory_order_release);
     partition_set_deleted(p);
+    atomic_store(&q->throttled, atomic_load(&p->throttled));
     replicas_follow_again(r, p, q);
     replicas_drop(r, p);
     grace_release(r->opt.grace, p, (void (*)(void *))partition_unref);

@@ -264,6 +264,32 @@ def test_more_children_than_fit_a_request_are_listed(ensemble, open_store):
     store.close()
 
 
+def test_more_watches_than_fit_a_request_outlive_a_connection(ensemble, open_store):
+    store = open_store(ensemble.connect + "/w", session=10000, in_flight=1000)
+    first = store.state("connected")["session"]
+    long_name = "n" * 120
+    assert store.call(f"watch /{long_name} 12000")["err"] == "OK"  # 1.5 MB of paths
+    at = len(store.lines)
+    ensemble.kill()
+    ensemble.start()
+    assert store.state("connected", at)["session"] == first
+    assert store.call("exists / -")["err"] == "OK"
+    given_up = len(store.events())
+    assert 0 < given_up < 12000
+    with ensemble.client("/w") as zk:
+        for number in (0, 11999):
+            zk.create(f"/{long_name}{number}")
+    # The one was given up and has fired, the other is watched still.
+    wait_until(
+        lambda: len({path for _, path in store.events()} & {f"/{long_name}0", f"/{long_name}11999"}) == 2,
+        READY_SECONDS,
+        "both watches fire",
+    )
+    assert sum(name == "created" for name, _ in store.events()) >= 1
+    assert sum(line.get("state") == "disconnected" for line in store.lines) == 1
+    store.close()
+
+
 def test_a_multi_is_all_or_nothing_below_a_chroot(ensemble, open_store):
     store = open_store(ensemble.connect + "/a/b")
     steps = ["create,/n,-,1", "create,/n/s_,s,2", "set,/n,0,3", "check,/n,1"]

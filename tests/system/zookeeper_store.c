@@ -5,7 +5,7 @@
  *
  *     create PATH FLAGS DATA    set PATH VERSION DATA    delete PATH VERSION
  *     get PATH WATCH            exists PATH WATCH        children PATH WATCH
- *     multi STEP...             flood PATH COUNT         renew     close
+ *     multi STEP...             flood PATH COUNT         watch PATH COUNT        renew        close
  *
  * FLAGS: some of e (ephemeral), s (sequential), or -.  DATA - is none.  WATCH is w or -.  A STEP is a command with
  * commas in place of the blanks, check,PATH,VERSION is one too.  `flood` makes COUNT nodes PATH0, PATH1, ... without
@@ -62,7 +62,7 @@ struct asked {
     struct driver *d;
     int number;
     int left, next, wrong; /* flood */
-    enum err err;
+    enum err err, expected;
 };
 
 struct one_of_flood {
@@ -135,8 +135,8 @@ static void flooded(void *arg, const struct coord_result *r)
 {
     struct one_of_flood *of = arg;
     struct asked *a = of->a;
-    if (r->err) a->wrong++;
-    if (r->err && !a->err) a->err = r->err;
+    if (r->err != a->expected) a->wrong++;
+    if (r->err != a->expected && !a->err) a->err = r->err ? r->err : ERR_EXISTS;
     if (of->index != a->next++) a->err = ERR_CORRUPT; /* out of order */
     mem_free(of);
     if (--a->left) return;
@@ -198,14 +198,19 @@ static void multi(struct driver *d, char *const *steps, size_t count, struct coo
     mem_free(ops);
 }
 
-static void flood(struct driver *d, struct asked *a, const char *path, int count)
+static void flood(struct driver *d, struct asked *a, const char *path, int count, bool watch)
 {
     a->left = count;
+    a->expected = watch ? ERR_NOT_FOUND : OK;
     for (int i = 0; i < count; i++) {
         struct one_of_flood *of = mem_zalloc(1, sizeof *of);
         char *name = mem_printf("%s%d", path, i);
         *of = (struct one_of_flood){a, i};
-        coord_create(d->c, str_of(name), (struct bytes){NULL, 0}, 0, (struct coord_to){d->loop, flooded, of});
+        struct coord_to to = {d->loop, flooded, of};
+        if (watch)
+            coord_exists(d->c, str_of(name), (struct coord_watch){fired, d}, to);
+        else
+            coord_create(d->c, str_of(name), (struct bytes){NULL, 0}, 0, to);
         mem_free(name);
     }
 }
@@ -237,8 +242,8 @@ static void command(struct driver *d, char *line)
         coord_children(d->c, str_of(words[1]), watch, to);
     } else if (strcmp(verb, "multi") == 0) {
         multi(d, words + 1, count - 1, to);
-    } else if (strcmp(verb, "flood") == 0) {
-        flood(d, a, words[1], atoi(words[2]));
+    } else if (strcmp(verb, "flood") == 0 || strcmp(verb, "watch") == 0) {
+        flood(d, a, words[1], atoi(words[2]), verb[0] == 'w');
     } else {
         struct coord_op op = op_of(words);
         if (op.kind == COORD_CREATE) coord_create(d->c, op.path, op.data, op.flags, to);

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "broker/api/handlers.h"
 #include "broker/broker.h"
+#include "broker/config_write.h"
 #include "broker/dynamic_config.h"
 #include "broker/request.h"
 #include "controller/controller.h"
@@ -36,6 +37,7 @@ static struct {
     void *refresh_arg;
 
     int calls; /* of the controller */
+    int own_writes;
     size_t count;
     bool validate_only;
     char names[SENT_MAX][64];
@@ -153,6 +155,18 @@ void controller_alter_configs(struct controller *c, const struct controller_conf
         note_name(i, changes[i].name);
         fake.changes[i] = changes[i];
     }
+}
+
+/* In the controller's place. */
+void config_write_alter(struct broker *br, const struct controller_config_change *changes, size_t count,
+                        bool validate_only, struct controller_to to)
+{
+    (void)br;
+    fake.own_writes++;
+    fake.count = count;
+    fake.validate_only = validate_only;
+    fake.to = to;
+    for (size_t i = 0; i < count; i++) note_name(i, changes[i].name);
 }
 
 /* ---- The world */
@@ -507,6 +521,26 @@ static void a_refused_value_or_a_validation_refreshes_nothing(void **state)
     assert_int_equal(fake.refreshes, 0);
 }
 
+static void where_the_controller_is_another_broker_the_change_is_ours(void **state)
+{
+    struct bed *b = *state;
+    inc_config set = {STR("retention.ms"), CONFIG_SET, STR("5")};
+    inc_resource resource = {2, STR("t"), &set, 1};
+    struct incremental_alter_configs_request in = {.resources = &resource, .resources_count = 1};
+    BEGIN(b, 1, incremental_alter_configs, &in, out);
+    assert_int_equal(incremental_alter_configs_handle(&b->rq), WAIT);
+    assert_int_equal(fake.own_writes, 0);
+    answer(&(struct controller_result){.kerr = KERR_NOT_CONTROLLER});
+    assert_int_equal(fake.own_writes, 1);
+    assert_string_equal(fake.names[0], "t");
+    assert_int_equal(incremental_alter_configs_handle(&b->rq), WAIT);
+    answer(&(struct controller_result){.kerr = KERR_NONE});
+    finish_refresh(b);
+    assert_int_equal(incremental_alter_configs_handle(&b->rq), DONE);
+    assert_int_equal(out.responses[0].error_code, KERR_NONE);
+    assert_int_equal(fake.calls, 1);
+}
+
 static void the_older_request_replaces_all_settings(void **state)
 {
     struct bed *b = *state;
@@ -525,14 +559,14 @@ static void the_older_request_replaces_all_settings(void **state)
     assert_int_equal(run_alter(b, 0, stored, 1, &next, &message), KERR_NONE);
     assert_int_equal(next.count, 1);
     assert_str(next.settings[0].name, "message.max.bytes");
-    const struct controller_result results[] = {{.kerr = KERR_NONE}, {.kerr = KERR_NOT_CONTROLLER}};
+    const struct controller_result results[] = {{.kerr = KERR_NONE}, {.kerr = KERR_KAFKA_STORAGE_ERROR}};
     answer(results);
     assert_int_equal(fake.refreshes, 1);
     assert_string_equal(fake.refreshed, "broker 7");
     finish_refresh(b);
     assert_int_equal(alter_configs_handle(&b->rq), DONE);
     assert_int_equal(out.responses[0].error_code, KERR_NONE);
-    assert_int_equal(out.responses[1].error_code, KERR_NOT_CONTROLLER);
+    assert_int_equal(out.responses[1].error_code, KERR_KAFKA_STORAGE_ERROR);
     assert_int_equal(out.responses[2].error_code, KERR_INVALID_REQUEST);
 }
 
@@ -684,6 +718,7 @@ int main(void)
         WITH_BED(resources_that_cannot_be_altered_are_told_why),
         WITH_BED(increments_are_answered_when_they_are_in_effect),
         WITH_BED(a_refused_value_or_a_validation_refreshes_nothing),
+        WITH_BED(where_the_controller_is_another_broker_the_change_is_ours),
         WITH_BED(the_older_request_replaces_all_settings),
         WITH_BED(a_topic_is_told_with_sources_synonyms_and_documentation),
         WITH_BED(only_the_keys_that_are_asked_for_are_told),

@@ -256,6 +256,40 @@ static void malformed_content_names_its_path(void **state)
     assert_int_equal(znode_controller_epoch_decode(text("x1"), &epoch, &f), ERR_CORRUPT);
 }
 
+/* As Kafka's tools and brokers of their day wrote them. */
+static void lists_of_partitions_are_read(void **state)
+{
+    (void)state;
+    struct znode_partition_list l;
+    struct fault f = {OK, ""};
+    struct str path = STR("/isr_change_notification/isr_change_0000000007");
+    struct bytes list = text("{\"version\":1,\"partitions\":[{\"topic\":\"a\",\"partition\":3},"
+                             "{\"topic\":\"b\",\"partition\":0}]}");
+    assert_int_equal(znode_partitions_decode(&arena, path, list, &l, &f), OK);
+    assert_int_equal(l.count, 2);
+    assert_true(str_is(l.partitions[0].topic, "a"));
+    assert_int_equal(l.partitions[0].partition, 3);
+    assert_null(l.partitions[0].replicas);
+    assert_int_equal(znode_reassign_decode(&arena, list, &l, &f), ERR_CORRUPT); /* no replicas */
+    assert_non_null(strstr(f.text, "/admin/reassign_partitions"));
+
+    struct bytes reassign = text("{\"version\":1,\"partitions\":[{\"topic\":\"a\",\"partition\":3,"
+                                 "\"replicas\":[2,1]}]}");
+    assert_int_equal(znode_reassign_decode(&arena, reassign, &l, &f), OK);
+    assert_int_equal(l.count, 1);
+    assert_int_equal(l.partitions[0].replica_count, 2);
+    assert_int_equal(l.partitions[0].replicas[0], 2);
+    struct bytes again = znode_reassign_encode(&arena, &l);
+    assert_int_equal(again.size, reassign.size);
+    assert_memory_equal(again.data, reassign.data, again.size);
+
+    static const char *const bad[] = {"{}", "{\"partitions\":{}}", "{\"partitions\":[7]}",
+                                      "{\"partitions\":[{\"topic\":1,\"partition\":0}]}",
+                                      "{\"partitions\":[{\"topic\":\"a\",\"partition\":-1}]}"};
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++)
+        assert_int_equal(znode_partitions_decode(&arena, path, text(bad[i]), &l, &f), ERR_CORRUPT);
+}
+
 static void no_data_is_no_settings(void **state)
 {
     (void)state;
@@ -288,6 +322,7 @@ int main(void)
         cmocka_unit_test(change_notifications_of_both_versions_are_read),
         cmocka_unit_test(malformed_content_names_its_path),
         cmocka_unit_test(no_data_is_no_settings),
+        cmocka_unit_test(lists_of_partitions_are_read),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -127,12 +127,25 @@ static void a_follower_enters_at_the_high_watermark_and_not_before(void **state)
     (void)state;
     LEAD(1, 2);
     fetched(2, 100, 110, T0_MS);
+    fetched(3, 104, 104, T0_MS);
     fetched(3, 104, 110, T0_MS);
-    assert_false(in_sync_propose_entry(&s, 105));
-    assert_true(in_sync_propose_entry(&s, 104));
+    assert_false(in_sync_propose_entry(&s, 105, 110));
+    assert_true(in_sync_propose_entry(&s, 104, 110));
     assert_proposal((int32_t[]){1, 2, 3}, 3);
     assert_int_equal(s.members, 2);
     assert_int_equal(in_sync_members_max(&s), 3);
+}
+
+/* Else one that is silent comes and goes as fast as the controller answers while the high watermark stands still. */
+static void who_lags_does_not_enter(void **state)
+{
+    (void)state;
+    LEAD(1);
+    fetched(2, 100, 100, T0_MS);
+    s.now_ms = T0_MS + LAG_MS + 1;
+    assert_false(in_sync_propose_entry(&s, 100, 101));
+    fetched(2, 101, 101, s.now_ms);
+    assert_true(in_sync_propose_entry(&s, 100, 101));
 }
 
 static void it_must_have_reached_where_this_leadership_begins(void **state)
@@ -140,9 +153,9 @@ static void it_must_have_reached_where_this_leadership_begins(void **state)
     (void)state;
     LEAD(1);
     fetched(2, 99, 100, T0_MS);
-    assert_false(in_sync_propose_entry(&s, 50)); /* the high watermark is old */
+    assert_false(in_sync_propose_entry(&s, 50, 100)); /* the high watermark is old */
     fetched(2, 100, 100, T0_MS);
-    assert_true(in_sync_propose_entry(&s, 50));
+    assert_true(in_sync_propose_entry(&s, 50, 100));
 }
 
 static void who_is_proposed_holds_the_high_watermark_already(void **state)
@@ -150,7 +163,7 @@ static void who_is_proposed_holds_the_high_watermark_already(void **state)
     (void)state;
     LEAD(1);
     fetched(2, 100, 100, T0_MS);
-    assert_true(in_sync_propose_entry(&s, 100));
+    assert_true(in_sync_propose_entry(&s, 100, 100));
     s.now_ms = T0_MS + 100 * LAG_MS; /* it lags for long, but the controller may have let it in */
     assert_int_equal(in_sync_high_watermark(&s, 130, 1), 100);
     in_sync_withdraw(&s);
@@ -162,16 +175,16 @@ static void nothing_is_proposed_while_an_answer_is_awaited(void **state)
     (void)state;
     LEAD(1);
     fetched(2, 100, 100, T0_MS);
-    assert_true(in_sync_propose_entry(&s, 100));
+    assert_true(in_sync_propose_entry(&s, 100, 100));
     uint32_t version = s.version;
     fetched(3, 100, 100, T0_MS);
-    assert_false(in_sync_propose_entry(&s, 100));
+    assert_false(in_sync_propose_entry(&s, 100, 100));
     assert_int_equal(s.version, version);
     in_sync_commit(&s, (int32_t[]){1, 2}, 2, 7);
     assert_int_not_equal(s.version, version);
     assert_int_equal(s.partition_epoch, 7);
     assert_int_equal(s.members, 2);
-    assert_true(in_sync_propose_entry(&s, 100));
+    assert_true(in_sync_propose_entry(&s, 100, 100));
     assert_proposal((int32_t[]){1, 2, 3}, 3);
 }
 
@@ -181,7 +194,7 @@ static void a_dead_brokers_follower_is_not_proposed(void **state)
     LEAD(1);
     fetched(2, 100, 100, T0_MS);
     in_sync_find(&s, 2)->eligible = false;
-    assert_false(in_sync_propose_entry(&s, 100));
+    assert_false(in_sync_propose_entry(&s, 100, 100));
 }
 
 static void a_fetch_of_an_earlier_life_is_refused(void **state)
@@ -286,7 +299,7 @@ static void the_controllers_word_ends_a_proposal(void **state)
     (void)state;
     LEAD(1, 2);
     fetched(3, 100, 100, T0_MS);
-    assert_true(in_sync_propose_entry(&s, 50));
+    assert_true(in_sync_propose_entry(&s, 50, 100));
     uint32_t version = s.version;
     lead((int32_t[]){1, 2}, 2, 5, false, false);
     assert_false(s.proposed);
@@ -320,6 +333,7 @@ int main(void)
         TEST(one_that_is_out_but_has_caught_up_holds_it_too),
         TEST(it_stands_still_while_the_set_is_smaller_than_it_must_be),
         TEST(a_follower_enters_at_the_high_watermark_and_not_before),
+        TEST(who_lags_does_not_enter),
         TEST(it_must_have_reached_where_this_leadership_begins),
         TEST(who_is_proposed_holds_the_high_watermark_already),
         TEST(nothing_is_proposed_while_an_answer_is_awaited),

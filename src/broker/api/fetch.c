@@ -174,6 +174,11 @@ static enum kerr part_note(struct fetch_part *part)
     return partition_follower_fetched(part->p, &ff);
 }
 
+static int64_t part_now_us(const struct fetch_part *part)
+{
+    return loop_now_us(part->fetch->rq->loop);
+}
+
 /* A follower reads up to the log's end, and learns at once of a high watermark that it was not told. */
 static bool part_tell_follower(struct fetch_part *part)
 {
@@ -211,7 +216,8 @@ static void part_read(struct fetch_part *part, bool nowait)
         return;
     }
     if (part_diverges(part) || part_is_elsewhere(part)) return;
-    if (f->replica >= 0 && !part_tell_follower(part)) return;
+    if (f->replica >= 0 && (!part_tell_follower(part) || partition_holds_back(part->p, f->replica, part_now_us(part))))
+        return;
     int64_t below = f->replica >= 0 ? part->log_end : f->read_committed ? part->last_stable : part->high_watermark;
     size_t left = f->bytes < f->bytes_max ? f->bytes_max - f->bytes : 0;
     size_t part_max = MIN(left, (size_t)MAX(it->max_bytes, 0));
@@ -368,6 +374,7 @@ static void fill_records(struct request *rq, struct fetch_part *part, partition_
         return;
     }
     pd->records = (struct records){.splices = s, .splice_count = 1};
+    if (part->fetch->replica >= 0) partition_charge(part->p, part->slice.size, part_now_us(part));
 }
 
 static void fill_partition(struct request *rq, struct fetch_part *part, partition_data *pd)

@@ -57,6 +57,13 @@ static void is_back(struct stored *s, enum kerr kerr)
     if (--op->out == 0) request_wake(s->rq);
 }
 
+/* Kafka goes on by itself when its session has ended; our client asks again. */
+static enum kerr kerr_of_store(enum err e)
+{
+    if (e == ERR_EXPIRED || e == ERR_UNSURE) return KERR_COORDINATOR_NOT_AVAILABLE;
+    return e ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE;
+}
+
 /* Gone while the broker stops. */
 static struct coord *store(const struct request *rq)
 {
@@ -67,7 +74,7 @@ static struct coord *store(const struct request *rq)
 
 static void on_created(void *arg, const struct coord_result *r)
 {
-    is_back(arg, r->err ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
+    is_back(arg, kerr_of_store(r->err));
 }
 
 /* Somebody else has made it since we looked. */
@@ -77,7 +84,7 @@ static void on_create_tried(void *arg, const struct coord_result *r)
     struct coord *c = store(s->rq);
     bool again = r->err == ERR_EXISTS && c;
     if (again) coord_set(c, s->path, s->data, COORD_ANY_VERSION, to(s, on_created));
-    is_back(s, r->err && !again ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
+    is_back(s, again ? KERR_NONE : kerr_of_store(r->err));
 }
 
 static void on_set(void *arg, const struct coord_result *r)
@@ -89,7 +96,7 @@ static void on_set(void *arg, const struct coord_result *r)
         coord_make_paths(c, &s->parent, 1, (struct coord_to){.loop = s->rq->loop});
         coord_create(c, s->path, s->data, 0, to(s, on_create_tried));
     }
-    is_back(s, r->err && !is_new ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
+    is_back(s, is_new ? KERR_NONE : kerr_of_store(r->err));
 }
 
 static void commit_partition(struct request *rq, const struct offset_commit_request_offset_commit_request_topic *topic,
@@ -148,8 +155,10 @@ static void on_got(void *arg, const struct coord_result *r)
     struct stored *s = arg;
     if (r->err == ERR_NOT_FOUND || (!r->err && !r->data.data))
         is_back(s, KERR_UNKNOWN_TOPIC_OR_PARTITION); /* what Kafka answers for an offset that is not there */
+    else if (r->err)
+        is_back(s, kerr_of_store(r->err));
     else
-        is_back(s, r->err || !parse_offset(s->rq, r->data, s->offset) ? KERR_UNKNOWN_SERVER_ERROR : KERR_NONE);
+        is_back(s, parse_offset(s->rq, r->data, s->offset) ? KERR_NONE : KERR_UNKNOWN_SERVER_ERROR);
 }
 
 static void fetch_topic(struct request *rq, const struct offset_fetch_request_offset_fetch_request_topic *asked,

@@ -70,6 +70,11 @@ static void on_log_line(void *arg, const char *line, size_t size)
 
 /* ---- Time */
 
+static int64_t log_wall_ms(void *arg)
+{
+    return T0_MS + ((const struct world *)arg)->now_us / MS;
+}
+
 static int64_t world_mono_us(struct clock *c)
 {
     return CONTAINER_OF(c, struct world, clock)->now_us;
@@ -221,7 +226,7 @@ static void begin(struct world *w)
     consumer_start(w, &w->consumers[0], 4, 0);
     consumer_start(w, &w->consumers[1], 5, 0);
     consumer_start(w, &w->consumers[2], 6, 1);
-    faults_start(w);
+    if (!w->opt.quiet) faults_start(w);
 }
 
 static void run(struct world *w)
@@ -241,7 +246,8 @@ struct world_result world_run(uint64_t seed, const struct world_options *opt)
     *w = (struct world){.seed = seed, .random = seed, .opt = *opt, .turning = -1};
     w->clock = (struct clock){world_mono_us, world_wall_ms};
     the_world = w;
-    log_init(NULL, NULL, opt->logs || opt->verbose ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR);
+    enum log_level lowest = opt->logs || opt->verbose ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR;
+    log_init(log_wall_ms, w, opt->debug ? LOG_LEVEL_DEBUG : lowest);
     log_capture(on_log_line, NULL);
     run(w);
     struct world_result result = {.failed = w->failed, .hash = w->hash, .acked = w->acked, .faults = w->faults};
