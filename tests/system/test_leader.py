@@ -101,6 +101,11 @@ class World:
         """Fetches as the other replica, which has everything below `offset`."""
         return self.client.fetch("t", 0, offset, ReplicaId=replica, **more)
 
+    def configure(self, topic, *settings):
+        resource = {"ResourceType": 2, "ResourceName": topic, "Configs": list(settings)}
+        answer = self.client.call("IncrementalAlterConfigs", Resources=[resource])
+        assert answer.Responses[0].ErrorCode == Kerr.NONE, answer
+
     def high_watermark(self):
         return self.client.fetch("t", 0, 0).HighWatermark
 
@@ -316,3 +321,19 @@ def test_deleted_records_are_gone_from_all_replicas_when_it_is_answered(world):
         topic["Partitions"][0]["Offset"] = 3
         late = admin.call("DeleteRecords", 2, Topics=[topic], TimeoutMs=1).Topics[0].Partitions[0]
         assert late.ErrorCode == Kerr.REQUEST_TIMED_OUT
+
+
+def test_a_throttled_follower_that_is_not_in_sync_is_held_back(world):
+    w = world(**{"leader_replication_throttled_rate": "1000"})
+    w.lead([w.own], 5)
+    batch = batches.build([batches.Record(b"key", bytes(1500))])
+    for _ in range(3):
+        assert w.client.produce("t", 0, batch, acks=1).ErrorCode == Kerr.NONE
+    throttled = {"Name": "leader.replication.throttled.replicas", "ConfigOperation": 0, "Value": f"1:{w.own},0:{w.own}"}
+    assert w.follow(0, partition_max_bytes=1).Records  # nothing is throttled yet
+    w.configure("t", throttled)
+    assert w.follow(0, partition_max_bytes=1).Records  # more than the rate allows in a second
+    assert not w.follow(1, partition_max_bytes=1).Records
+    assert w.client.fetch("t", 0, 1, partition_max_bytes=1).Records  # a consumer is no replica
+    row = wait_until(lambda: w.follow(1, max_wait_ms=100, partition_max_bytes=1).Records, 30, "its time comes")
+    assert [one.last_offset for one in batches.read(row)] == [1]
