@@ -13,6 +13,7 @@
 #include "broker/fetch_sessions.h"
 #include "broker/following.h"
 #include "broker/groups.h"
+#include "broker/leaving.h"
 #include "broker/leading.h"
 #include "broker/log_dirs.h"
 #include "broker/producer_ids.h"
@@ -287,6 +288,7 @@ static void free_parts(struct broker_run *run)
     leading_free(br->leading);
     dynamic_config_free(br->dynamic_config);
     registration_free(run->registration);
+    leaving_free(run->leaving);
     server_free(br->server);
     fetch_sessions_free(br->fetch_sessions);
     grace_free(br->grace);

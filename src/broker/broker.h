@@ -106,7 +106,7 @@ struct broker *broker_of(struct broker_run *run);
 void broker_start(struct broker_run *run);
 /* Clients are let in. */
 bool broker_is_started(const struct broker_run *run);
-/* What a signal does.  Home loop; a second time it does nothing. */
+/* What a signal does.  Home loop; a second time nobody is waited for who is to take over leadership. */
 void broker_stop(struct broker_run *run);
 /* Stopped, or given up: the loops need not be turned any more. */
 bool broker_has_ended(const struct broker_run *run);

@@ -7,6 +7,7 @@
 #include "broker/broker.h"
 #include "os/signals.h"
 
+struct leaving;
 struct registration;
 struct start;
 
@@ -19,7 +20,8 @@ struct broker_run {
     struct signals *signals;
     struct start *start; /* while it starts */
     struct registration *registration;
-    struct fault fault; /* why it could not start */
+    struct leaving *leaving; /* a controlled shutdown has begun */
+    struct fault fault;      /* why it could not start */
     enum err err;
     bool started, stopping, ended;
     bool drained, controller_stopping, controller_stopped; /* stop.c: how far it is */
@@ -32,7 +34,8 @@ struct broker_run {
 void run_start(struct broker_run *run);
 /* What is left of a start that was cut off; the loops have stopped. */
 void run_start_abandon(struct broker_run *run);
-/* stop.c: any time on the home loop, once; ends in loop_stop() of all loops. */
+/* stop.c: any time on the home loop, until `stopping`; ends in loop_stop() of all loops.  A second time it does not
+ * wait for others to take over any more. */
 void run_stop(struct broker_run *run);
 /* A start that failed: remembers why and stops. */
 void run_fail(struct broker_run *run, enum err e, const struct fault *f);

@@ -21,10 +21,12 @@ enum {
     GROWTH = 4,           /* see in_room_wanted() */
     FRAME_PREFIX = 4,
     SEND_IOV_MAX = 64,
-    SEND_FILE_TURN_MAX = 256 << 10
+    SEND_FILE_TURN_MAX = 256 << 10,
+    PULLS_TO_MOVE = 8, /* whoever asks about many groups in turn stays where he is */
 };
 
 static void conn_flush(struct conn *c);
+static bool conn_move(struct conn *c);
 
 /* ---- Life and limits */
 
@@ -250,7 +252,7 @@ static void conn_pump(struct conn *c)
         conn_flush(c); /* may make room for what was left unparsed */
     } while (conn_may_read(c) && in_has_frame(c));
     c->in_callback = false;
-    conn_settle(c);
+    if (!conn_move(c)) conn_settle(c);
 }
 
 /* ---- Output */
@@ -448,6 +450,98 @@ void conn_set_resume(struct conn_set *set)
 {
     if (atomic_load(&set->has_paused) && !atomic_exchange(&set->resume_posted, true))
         loop_post(set->loop, &set->resume_msg);
+}
+
+/* ---- To another loop */
+
+void conn_worked_on(struct conn *c, const struct loop *loop)
+{
+    struct conn_set *set = &c->set->broker->sets[loop_index(loop)];
+    if (set == c->set) set = NULL;
+    if (set != c->pull) c->pulls = 0;
+    c->pull = set;
+    c->pulls++;
+}
+
+static bool conn_may_move(const struct conn *c)
+{
+    if (!c->pull || c->pulls < PULLS_TO_MOVE) return false;
+    bool busy = c->request_count > 0 || c->in || c->held || list_has(&c->in_paused) || list_has(&c->resume.node);
+    return !busy && !c->closing && !c->failed && !c->set->closing;
+}
+
+/* Sends it to the loop of `to`. */
+static void move_post(struct conn *c, struct conn_set *to, void (*arrive)(struct loop_msg *msg))
+{
+    c->from = c->set;
+    c->set = to;
+    c->move.run = arrive;
+    loop_post(to->loop, &c->move);
+}
+
+static void set_add(struct conn_set *set, struct conn *c)
+{
+    list_push_back(&set->by_activity, &c->in_set);
+    if (!timer_is_set(&set->idle_timer)) set_arm_idle_timer(set);
+}
+
+/* The loop that it comes from counts it until it has arrived, so that none is overlooked when the broker stops. */
+struct departure {
+    struct loop_msg msg;
+    struct conn_set *set;
+};
+
+static void on_moved_away(struct loop_msg *msg)
+{
+    struct departure *d = CONTAINER_OF(msg, struct departure, msg);
+    struct conn_set *set = d->set;
+    mem_free(d);
+    set->count--;
+    if (set->closing && set->count == 0) broker_set_drained(set->broker);
+}
+
+/* The other loop takes no more: the broker stops. */
+static void on_sent_back(struct loop_msg *msg)
+{
+    struct conn *c = CONTAINER_OF(msg, struct conn, move);
+    set_add(c->set, c);
+    conn_close(c, false);
+    conn_settle(c);
+}
+
+static void on_arrived(struct loop_msg *msg)
+{
+    struct conn *c = CONTAINER_OF(msg, struct conn, move);
+    struct conn_set *set = c->set;
+    if (set->closing) {
+        move_post(c, c->from, on_sent_back);
+        return;
+    }
+    struct departure *d = mem_zalloc(1, sizeof *d);
+    *d = (struct departure){.msg.run = on_moved_away, .set = c->from};
+    loop_post(c->from->loop, &d->msg);
+    c->from = NULL;
+    set->count++;
+    c->active_us = loop_now_us(set->loop);
+    set_add(set, c);
+    if (sock_attach(c->sock, set->loop, on_ready, c)) {
+        conn_close(c, true);
+        conn_settle(c);
+    }
+}
+
+/* True: it is another loop's now. */
+static bool conn_move(struct conn *c)
+{
+    if (!conn_may_move(c)) return false;
+    struct conn_set *to = c->pull;
+    c->pull = NULL;
+    c->pulls = 0;
+    c->readable = false; /* what there is to read is told where it is attached next */
+    sock_detach(c->sock);
+    list_remove(&c->in_set);
+    move_post(c, to, on_arrived);
+    return true;
 }
 
 static void on_idle_timer(struct timer *t)

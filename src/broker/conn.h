@@ -1,8 +1,9 @@
 /* conn.h: a client's connection: bytes to frames, answers to bytes.
  *
- * A connection lives on one loop.  Several of its requests are in progress at once; answers leave in request order.
- * Reading stops, and the peer is held back by TCP, while too many of its requests or too many unsent bytes are pending
- * or while the broker as a whole holds more than queued.max.request.bytes. */
+ * A connection lives on one loop, until it turns out that its work is another's: consumers keep a connection for their
+ * group's coordinator, whose loop it moves to (conn_worked_on()).  Several of its requests are in progress at once;
+ * answers leave in request order. Reading stops, and the peer is held back by TCP, while too many of its requests or
+ * too many unsent bytes are pending or while the broker as a whole holds more than queued.max.request.bytes. */
 #ifndef BROKER_CONN_H
 #define BROKER_CONN_H
 
@@ -63,6 +64,11 @@ struct conn {
     bool in_callback; /* conn_free() is put off */
     bool held;        /* conn_hold() */
     struct loop_idle resume;
+
+    struct conn_set *pull; /* whose loop has had the last requests' work; NULL: ours */
+    unsigned pulls;        /* how many in a row */
+    struct loop_msg move;
+    struct conn_set *from; /* while it moves */
 };
 
 void conn_set_init(struct conn_set *set, struct broker *broker, struct loop *loop);
@@ -80,6 +86,10 @@ void conn_open(struct conn_set *set, struct sock *sock, const struct listener_st
  * and goes to a worker first.  Nests not. */
 void conn_hold(struct conn *c);
 void conn_resume(struct conn *c);
+/* A request of this connection has its work on that loop.  After some in a row that all have theirs on the same other
+ * loop, the connection moves there, when nothing of it is in progress: each would cost two messages and, where the
+ * loops are not busy, two threads that wake up.  From then on the connection is that loop's. */
+void conn_worked_on(struct conn *c, const struct loop *loop);
 /* request.c: a request of this connection has its answer (or none). */
 void conn_request_finished(struct conn *c, struct request *rq);
 

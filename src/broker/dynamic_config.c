@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "broker/dynamic_config_internal.h"
 #include "broker/topic_settings.h"
+#include "controller/controller.h"
 #include "coord/znodes.h"
 
 #define LOG_MODULE "broker"
@@ -140,6 +141,15 @@ void dynamic_config_apply_topic(struct dynamic_config *dc, struct str topic)
     replicas_reconfigure(dc->br->replicas, topic, &settings);
 }
 
+/* The controller, when it is on this broker, elects by what a topic's settings say. */
+static void tell_controller(struct dynamic_config *dc)
+{
+    if (!dc->br->controller) return;
+    struct config *cfg = config_live_ref(dc->br->config);
+    controller_unclean_changed(dc->br->controller, config_bool(cfg, CFG_UNCLEAN_LEADER_ELECTION_ENABLE));
+    config_unref(cfg);
+}
+
 /* ---- Putting the broker's into effect */
 
 struct rebuild_waiter {
@@ -226,6 +236,7 @@ void dynamic_config_apply_broker(struct dynamic_config *dc)
     LOG_INFO("dynamic_config_applied", "broker=%s cluster_keys=%zu broker_keys=%zu", dc->own_name,
              dc->cluster ? config_map_count(dc->cluster) : 0, dc->own ? config_map_count(dc->own) : 0);
     broker_config_changed(br);
+    tell_controller(dc);
     rebuild_all(dc);
 }
 
@@ -271,6 +282,7 @@ static void on_entity(void *arg, const struct coord_result *r)
         if (er->kind == CONFIG_ENTITY_TOPIC) {
             LOG_INFO("topic_config_changed", "topic=%.*s", STR_ARG(er->name));
             dynamic_config_apply_topic(dc, er->name);
+            tell_controller(dc);
         } else {
             dynamic_config_apply_broker(dc);
         }

@@ -194,6 +194,8 @@ static void part_put(struct fetch_session *s, struct session_topic *topic,
     part->last_fetched_epoch = in->last_fetched_epoch;
     part->fetch_offset = in->fetch_offset;
     part->log_start_offset = in->log_start_offset;
+    /* A follower says what it knows (KIP-1166): it may have thrown the answer away that told it more. */
+    part->told_high_watermark = MIN(part->told_high_watermark, in->high_watermark);
 }
 
 static void part_drop(struct fetch_session *s, struct fetch_session_part *part)

@@ -60,16 +60,15 @@ static bool has_room(const struct groups_ask *a)
     return !a->of->arenas || a->call.arena->used < a->call.arena->bytes_max;
 }
 
-/* A topic may have been deleted on the way here.  Its offsets have been forgotten by then, or will be when this has been
- * committed: metadata knows before any loop is told. */
+/* A topic may have been deleted on the way here.  Its offsets have been forgotten by then, or will be when this has
+ * been committed: metadata knows before any loop is told. */
 static void refuse_gone_topics(struct groups_ask *a)
 {
     struct offset_commit_response *out = a->call.out;
     for (int32_t i = 0; i < out->topics_count; i++) {
         struct offset_commit_response_offset_commit_response_topic *t = &out->topics[i];
         if (metadata_topic(a->of->rq->broker->metadata, t->name)) continue;
-        for (int32_t k = 0; k < t->partitions_count; k++)
-            t->partitions[k].error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
+        for (int32_t k = 0; k < t->partitions_count; k++) t->partitions[k].error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
     }
 }
 
@@ -213,6 +212,7 @@ void groups_ask_send(struct groups_ask *a)
         return;
     }
     as->out++;
+    if (as->rq->conn) conn_worked_on(as->rq->conn, a->owner);
     if (a->owner == as->rq->loop) {
         a->answered = answered_here;
         ask_shard(a);

@@ -9,9 +9,11 @@
 
 #include "base/mem.h"
 #include "broker/claim.h"
+#include "broker/controller_watch.h"
 #include "broker/coordination.h"
 #include "broker/dynamic_config.h"
 #include "broker/server.h"
+#include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "coord/coord.h"
 #include "coord/znodes.h"
@@ -30,6 +32,7 @@ struct registration {
     bool wanted;                     /* registration_enter() has been called */
     bool starting;                   /* the broker has not been registered yet */
     bool claiming, claim_again;
+    struct controller_watch *watch;
     bool controller_waits; /* it is to be told of the new session when the broker is registered */
     struct timer retry;
 };
@@ -118,6 +121,7 @@ static void registered(struct registration *reg, const struct claim_result *r)
     reg->starting = false;
     atomic_store(&br->epoch, r->epoch);
     watch_node(reg);
+    if (r->session_replaced) controller_watch_succeed(reg->watch, r->session_replaced);
     if (anew) LOG_INFO("registered_anew", "broker=%d epoch=%" PRId64, br->id, r->epoch);
     if (reg->controller_waits && br->controller) controller_session_renewed(br->controller);
     reg->controller_waits = false;
@@ -236,7 +240,8 @@ static void on_session(void *arg, enum coord_state state, const struct fault *f)
 void registration_open(struct registration **out, struct broker_run *run, registration_done done, void *arg)
 {
     struct registration *reg = mem_zalloc(1, sizeof *reg);
-    *reg = (struct registration){.run = run, .opened = done, .opened_arg = arg};
+    *reg =
+        (struct registration){.run = run, .opened = done, .opened_arg = arg, .watch = controller_watch_new(&run->br)};
     *out = reg;
     struct fault f = {0};
     enum err e = coordination_open(run, (struct coord_listener){broker_home(&run->br), on_session, reg}, &f);
@@ -245,9 +250,17 @@ void registration_open(struct registration **out, struct broker_run *run, regist
     done(arg, e, &f);
 }
 
+void registration_watch_controller(struct registration *reg)
+{
+    struct broker *br = &reg->run->br;
+    if (config_bool(broker_config(br, broker_home(br)), CFG_CONTROLLER_FAST_FAILURE_DETECTION))
+        to_controller_on_dead(br->to_controller, controller_watch_dead, reg->watch);
+}
+
 void registration_free(struct registration *reg)
 {
     if (!reg) return;
     loop_timer_cancel(broker_home(&reg->run->br), &reg->retry);
+    controller_watch_free(reg->watch);
     mem_free(reg);
 }

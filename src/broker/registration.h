@@ -22,6 +22,8 @@ void registration_open(struct registration **out, struct broker_run *run, regist
 /* Registers the broker: br->epoch is its epoch from then on.  Once, after registration_open() and when br->id is known.
  * ERR_EXISTS: another broker has the id, or one of the addresses. */
 void registration_enter(struct registration *reg, registration_done done, void *arg);
+/* br->to_controller is there: from now on a dead controller is removed, see controller_watch.h. */
+void registration_watch_controller(struct registration *reg);
 /* After the store is closed; NULL is allowed. */
 void registration_free(struct registration *reg);
 

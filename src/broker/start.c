@@ -176,6 +176,7 @@ static void start_controller(struct start *st)
     struct broker *br = &st->run->br;
     br->producer_ids = producer_ids_new(br);
     br->to_controller = to_controller_new(br);
+    registration_watch_controller(st->run->registration);
     br->control = control_new(br);
     following_open(br);
     if (br->alone) control_on_first(br->control, on_first_metadata, st);

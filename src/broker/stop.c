@@ -1,9 +1,10 @@
-/* stop.c: the end of a broker, step by step: no new connections; what is in progress is answered; the groups'
- * shards are closed; the controller resigns, fetchers leave their partitions and the session ends; the loops stop.  Logs are closed and marked clean
- * after that, in broker.c. */
+/* stop.c: the end of a broker, step by step: in a cluster others take over what it leads; no new connections; what is
+ * in progress is answered; the groups' shards are closed; the controller resigns, fetchers leave their partitions and
+ * the session ends; the loops stop.  Logs are closed and marked clean after that, in broker.c. */
 #include "base/mem.h"
 #include "broker/broker_internal.h"
 #include "broker/groups.h"
+#include "broker/leaving.h"
 #include "broker/server.h"
 #include "broker/to_controller.h"
 #include "controller/controller.h"
@@ -124,8 +125,9 @@ static void on_drain_timeout(struct timer *t)
     stop_controller(run);
 }
 
-void run_stop(struct broker_run *run)
+static void stop_now(void *arg)
 {
+    struct broker_run *run = arg;
     struct broker *br = &run->br;
     ASSERT(!run->stopping);
     run->stopping = true;
@@ -135,6 +137,18 @@ void run_stop(struct broker_run *run)
     loop_timer_set(broker_home(br), &run->drain_timer, loop_now_us(broker_home(br)) + DRAIN_US_MAX);
     atomic_store(&br->sets_draining, br->loop_count);
     post_sets(br, set_drain);
+}
+
+/* One that cannot go on hands nothing over. */
+void run_stop(struct broker_run *run)
+{
+    ASSERT(!run->stopping);
+    if (run->leaving) {
+        leaving_cut(run->leaving);
+        return;
+    }
+    if (!run->err) run->leaving = leaving_begin(run, stop_now, run);
+    if (!run->leaving) stop_now(run);
 }
 
 void run_fail(struct broker_run *run, enum err e, const struct fault *f)

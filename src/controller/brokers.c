@@ -42,6 +42,7 @@ struct brokers_event {
     size_t restarted_count, restarted_cap;
     bool went;    /* somebody has gone */
     bool changed; /* somebody has other addresses */
+    bool rules;   /* nobody came or went, but who may lead has changed */
     struct elections elections;
     struct changes changes;
     struct fault fault;
@@ -291,6 +292,7 @@ static void path_made(void *arg, const struct coord_result *r)
 static const char *reason_of(const struct brokers_event *be)
 {
     if (be->loaded) return "new_controller";
+    if (be->rules) return "settings";
     if (be->reached_id >= 0) return be->reachable ? "broker_reachable" : "broker_unreachable";
     return be->went ? "broker_gone" : "broker_came";
 }
@@ -373,6 +375,10 @@ static void tell_changes(struct brokers_event *be)
 static void tell(struct brokers_event *be)
 {
     struct controller *c = be->c;
+    if (be->rules) {
+        tell_changes(be);
+        return;
+    }
     /* First who is alive: a LeaderAndIsr may name brokers that its receiver has never heard of.  A cluster of one is
      * spared it: its first UpdateMetadata is the whole truth. */
     if (!be->loaded || HASH_COUNT(c->brokers) > 1) sending_send(sending_new(c), NULL, NULL);
@@ -388,7 +394,7 @@ static void tell(struct brokers_event *be)
 
 static bool is_news(struct brokers_event *be)
 {
-    return be->loaded || be->went || be->changed || be->came_count;
+    return be->loaded || be->rules || be->went || be->changed || be->came_count;
 }
 
 static enum step brokers_failed(struct brokers_event *be)
@@ -467,6 +473,16 @@ void brokers_queue(struct controller *c, bool loaded)
 {
     struct brokers_event *be = event_new(c, loaded ? BROKERS_ELECT : BROKERS_LIST);
     be->loaded = loaded;
+    controller_queue(c, &be->ev);
+}
+
+void controller_unclean_changed(struct controller *c, bool by_default)
+{
+    ASSERT_OWNER(c->opt.loop);
+    c->opt.unclean_election = by_default;
+    if (c->stopping || c->state != CONTROLLER_ACTIVE) return;
+    struct brokers_event *be = event_new(c, BROKERS_ELECT);
+    be->rules = true;
     controller_queue(c, &be->ev);
 }
 

@@ -616,6 +616,7 @@ static enum step office_run(struct controller *c, struct event *ev)
         state_set(c, CONTROLLER_ACTIVE);
         brokers_queue(c, true);
         log_dirs_watch(c);
+        isr_changes_watch(c);
         balance_start(c);
     } else if (!lost) {
         office_queue(c);

@@ -95,7 +95,7 @@ struct controller_options {
     controller_validate_fn validate_topic; /* NULL: everything goes */
     bool fast_failure_detection;           /* controller.fast.failure.detection: see controller_broker_unreachable() */
     int64_t log_ends_wait_ms;   /* controller.election.log.end.wait.ms: how long an election waits for replicas' ends */
-    bool unclean_election;      /* unclean.leader.election.enable; topics have their own, see unclean_of */
+    bool unclean_election;      /* unclean.leader.election.enable; topics may have their own */
     bool leader_rebalance;      /* auto.leader.rebalance.enable, */
     int64_t imbalance_check_ms; /*   leader.imbalance.check.interval.seconds, */
     int32_t imbalance_percent;  /*   leader.imbalance.per.broker.percentage */
@@ -118,6 +118,9 @@ void controller_session_renewed(struct controller *c);
  * it was, it counts as come. */
 void controller_broker_unreachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
 void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
+/* What topics have for unclean.leader.election.enable, or what holds without that, may have changed: partitions without
+ * a leader are looked at again.  Owner. */
+void controller_unclean_changed(struct controller *c, bool by_default);
 
 /* Starts to run for office at once.  The end has three steps: controller_stop(), coord_close(), controller_free(). */
 struct controller *controller_start(const struct controller_options *opt);

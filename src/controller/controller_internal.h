@@ -348,6 +348,11 @@ void log_dirs_answered(struct controller *c, int32_t broker_id, const struct lea
 /* From now on looks at what brokers tell of their directories.  When the office is taken. */
 void log_dirs_watch(struct controller *c);
 
+/* --- isr_changes.c: in-sync sets that brokers change by themselves --- */
+
+/* From now on looks at what brokers tell of them.  When the office is taken. */
+void isr_changes_watch(struct controller *c);
+
 /* --- ops.c: what clients asked for --- */
 
 struct op;

@@ -575,6 +575,26 @@ struct bytes znode_log_dir_event_encode(struct arena *a, int32_t broker_id)
     return out_give(a, json_pack("{s:i,s:i,s:i}", "version", 1, "broker", broker_id, "event", 1));
 }
 
+enum err znode_isr_changes_decode(struct arena *a, struct str path, struct bytes data, struct znode_isr_change **out,
+                                  size_t *count, struct fault *f)
+{
+    struct in in = in_open(a, data);
+    const json_t *list = in_field(&in, in.root, "partitions");
+    size_t n = json_array_size(list);
+    struct znode_isr_change *changes = arena_array(a, struct znode_isr_change, n);
+    if (list && !json_is_array(list)) in_fail(&in, "\"partitions\" is no list");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_array_get(list, i);
+        changes[i].topic = in_text(&in, in_field(&in, item, "topic"), "topic");
+        changes[i].partition = (int32_t)in_range(&in, in_field(&in, item, "partition"), "partition", 0, INT32_MAX);
+    }
+    enum err e = in_close(&in, path, f);
+    if (e) return e;
+    *out = changes;
+    *count = n;
+    return OK;
+}
+
 enum err znode_controller_epoch_decode(struct bytes data, int32_t *out, struct fault *f)
 {
     int64_t v;

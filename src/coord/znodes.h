@@ -177,6 +177,15 @@ MUST_USE enum err znode_log_dir_event_decode(struct arena *a, struct str path, s
                                              struct fault *f);
 struct bytes znode_log_dir_event_encode(struct arena *a, int32_t broker_id);
 
+/* A broker's word that it has changed in-sync sets in the store by itself, as before AlterPartition. */
+struct znode_isr_change {
+    struct str topic;
+    int32_t partition;
+};
+
+MUST_USE enum err znode_isr_changes_decode(struct arena *a, struct str path, struct bytes data,
+                                           struct znode_isr_change **out, size_t *count, struct fault *f);
+
 MUST_USE enum err znode_controller_epoch_decode(struct bytes data, int32_t *out, struct fault *f);
 struct bytes znode_controller_epoch_encode(struct arena *a, int32_t epoch);
 

@@ -2,8 +2,10 @@
  *
  * The library has two threads of its own a session, one for the sockets, one for callbacks; nothing of ours runs on
  * them but the posting of results.  Calls are pipelined, at most `in_flight_max` at a time; what is more waits in
- * order. A lost connection is mended by the library with the same session: reads that were out are asked again, writes
- * end as ERR_UNSURE (coord.h).  Name look-ups are the library's, on its thread. */
+ * order.  A lost connection is mended by the library with the same session: reads that were out are asked again, writes
+ * end as ERR_UNSURE (coord.h).  Names are looked up, and sessions opened and closed, on a thread of the store.
+ *
+ * The chroot of `connect` stands before every path here and nowhere else: users of coord.h do not see it. */
 #ifndef COORD_ZOOKEEPER_H
 #define COORD_ZOOKEEPER_H
 
@@ -18,7 +20,7 @@ struct coord_zookeeper_options {
     /* Digest authentication, as the Client section of a JAAS file has it; null: none. */
     struct str user, password;
     bool set_acl; /* zookeeper.set.acl: nodes are made for their creator, and for others to read what Kafka lets them */
-    /* zookeeper.ssl.*; `tls` false: plain.  Files in PEM. */
+    /* zookeeper.ssl.*; `tls` false: plain.  Files in PEM.  Debian's library has no TLS: ERR_UNSUPPORTED. */
     bool tls;
     struct str tls_truststore, tls_certificate, tls_key, tls_key_password;
     bool tls_verify_host;

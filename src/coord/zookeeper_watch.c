@@ -85,7 +85,10 @@ static void watched_free(struct zookeeper *z, struct zookeeper_watched *wd)
 void zookeeper_watches_drop(struct zookeeper *z)
 {
     struct zookeeper_watched *wd, *next;
-    HASH_ITER(hh, z->watches, wd, next) watched_free(z, wd);
+    HASH_ITER(hh, z->watches, wd, next)
+    {
+        watched_free(z, wd);
+    }
 }
 
 static void watched_fire(struct zookeeper *z, struct zookeeper_watched *wd, enum coord_event event)

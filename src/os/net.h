@@ -41,6 +41,7 @@ struct net_ops {
     enum err (*send)(struct sock *s, const struct iovec *iov, int count, bool more, size_t *sent);
     enum err (*send_file)(struct sock *s, int fd, int64_t pos, size_t size, size_t *sent);
     enum err (*attach)(struct sock *s, struct loop *l, sock_ready_fn ready, void *arg);
+    void (*detach)(struct sock *s);
     void (*set_buffers)(struct sock *s, int send_bytes, int receive_bytes);
     enum err (*local_addr)(struct sock *s, struct net_addr *out);
     bool (*is_local)(struct net *n, const struct net_addr *a);
@@ -98,6 +99,12 @@ MUST_USE static inline enum err sock_send_file(struct sock *s, int fd, int64_t p
 MUST_USE static inline enum err sock_attach(struct sock *s, struct loop *l, sock_ready_fn ready, void *arg)
 {
     return s->net->ops->attach(s, l, ready, arg);
+}
+/* Owner of the loop: `ready` is not called any more.  The socket may be handed to another thread, to be attached there:
+ * what came meanwhile is told then. */
+static inline void sock_detach(struct sock *s)
+{
+    s->net->ops->detach(s);
 }
 /* SO_SNDBUF and SO_RCVBUF; -1 leaves the system's own tuning.  What a listener has its connections inherit. */
 static inline void sock_set_buffers(struct sock *s, int send_bytes, int receive_bytes)

@@ -209,11 +209,17 @@ static unsigned state_of(const struct sim_sock *ss)
     return ready;
 }
 
+static void tell(struct sim_sock *ss);
+
 static void on_told(struct loop_msg *msg)
 {
     struct sim_sock *ss = CONTAINER_OF(msg, struct sim_sock, msg);
     ss->told = false;
-    if (ss->closed) return;
+    if (ss->closed || !ss->loop) return;
+    if (!loop_is_owner(ss->loop)) { /* it has been attached elsewhere meanwhile */
+        tell(ss);
+        return;
+    }
     unsigned ready = state_of(ss);
     if (ready) ss->ready(&ss->sock, ss->arg, ready);
 }
@@ -381,6 +387,11 @@ static enum err sim_attach(struct sock *s, struct loop *l, sock_ready_fn ready, 
     return OK;
 }
 
+static void sim_detach(struct sock *s)
+{
+    sim_of(s)->loop = NULL;
+}
+
 static void sim_set_buffers(struct sock *s, int send_bytes, int receive_bytes)
 {
     (void)s;
@@ -436,6 +447,7 @@ static const struct net_ops sim_ops = {
     .send = sim_send,
     .send_file = sim_send_file,
     .attach = sim_attach,
+    .detach = sim_detach,
     .set_buffers = sim_set_buffers,
     .local_addr = sim_local_addr,
     .is_local = sim_is_local,

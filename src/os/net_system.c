@@ -198,6 +198,13 @@ static enum err system_attach(struct sock *s, struct loop *l, sock_ready_fn read
     return e;
 }
 
+static void system_detach(struct sock *s)
+{
+    struct system_sock *ss = system_of(s);
+    loop_io_remove(ss->loop, &ss->io);
+    ss->loop = NULL;
+}
+
 static void system_set_buffers(struct sock *s, int send_bytes, int receive_bytes)
 {
     int fd = system_of(s)->io.fd;
@@ -237,6 +244,7 @@ struct net *net_system(void)
         .send = system_send,
         .send_file = system_send_file,
         .attach = system_attach,
+        .detach = system_detach,
         .set_buffers = system_set_buffers,
         .local_addr = system_local_addr,
         .is_local = system_is_local,

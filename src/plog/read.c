@@ -6,8 +6,10 @@
  */
 #include "plog/plog_internal.h"
 
+#include <inttypes.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "plog/scan.h"
 
 /* ---- Hints, under the lock */
@@ -256,6 +258,11 @@ enum err plog_read(struct plog *pl, int64_t offset, int64_t below, size_t bytes_
         if (!v.log || !v.offsets.file) e = nowait ? ERR_AGAIN : view_open(&v, pl, offset);
         if (!e) e = view_slice(&v, pl, offset, limit, bytes_max, whole_first, nowait, out);
         bool more = e == ERR_NOT_FOUND && !v.is_last;
+        if (e == ERR_UNSUPPORTED) /* opening a clean log does not look into closed segments */
+            LOG_LIMITED(LOG_LEVEL_ERROR, "old_format",
+                        "dir=%s segment=%" PRId64 " offset=%" PRId64
+                        " reason=\"messages of format v0 or v1, which Kafka wrote before 0.11, cannot be served\"",
+                        pl->dir, v.seg->base_offset, offset);
         if (more) offset = v.end; /* compaction left nothing up to the segment's end */
         segment_unref(v.seg);
         if (!more) return e == ERR_NOT_FOUND ? OK : e;

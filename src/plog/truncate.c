@@ -213,8 +213,8 @@ static enum err cut_all(struct plog *pl, int64_t offset)
     return plog_cut_go_on(pl);
 }
 
-/* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame.  Gives
- * the role up. */
+/* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame.
+ * Gives the role up. */
 static enum err cut_over(struct plog *pl, enum err e, bool half_done)
 {
     enum err why = half_done && plog_error_passes(e) ? ERR_CORRUPT : e;

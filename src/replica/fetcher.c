@@ -56,8 +56,7 @@ static bool session_is_behind(const struct followed *fo)
     const struct fetcher *fr = fo->fr;
     return !fo->in_session || fo->session_offset != fo->offset || fo->session_last_epoch != fo->last_epoch ||
            fo->session_start != plog_start(fo->p->pl) ||
-           (fr->version >= FETCH_VERSION_WATERMARK &&
-            fo->session_high_watermark != partition_high_watermark(fo->p));
+           (fr->version >= FETCH_VERSION_WATERMARK && fo->session_high_watermark != partition_high_watermark(fo->p));
 }
 
 void followed_ready(struct followed *fo)
@@ -250,8 +249,9 @@ static void fetch_failed(struct fetcher *fr, enum err e)
     fr->full_next = true;
     if (fr->retired || !fr->rpc) return; /* we have closed it */
     if (e == ERR_UNSUPPORTED)
-        LOG_LIMITED(LOG_LEVEL_ERROR, "leader_too_old", "broker=%d address=%s:%d reason=\"it knows no Fetch of version %d\"",
-                    fr->leader, fr->host, fr->port, FETCH_VERSION_MIN);
+        LOG_LIMITED(LOG_LEVEL_ERROR, "leader_too_old",
+                    "broker=%d address=%s:%d reason=\"it knows no Fetch of version %d\"", fr->leader, fr->host,
+                    fr->port, FETCH_VERSION_MIN);
     fetcher_back_off(fr);
 }
 
@@ -368,12 +368,12 @@ static void put_changed(struct fetcher *fr, struct fetch_out *out, int32_t bytes
     struct fetch_request *rq = &out->request;
     size_t count = count_list(&fr->changed);
     rq->topics = arena_array(&out->arena, struct fetch_request_fetch_topic, count);
-    struct fetch_request_fetch_partition *fp =
-        arena_array(&out->arena, struct fetch_request_fetch_partition, count);
+    struct fetch_request_fetch_partition *fp = arena_array(&out->arena, struct fetch_request_fetch_partition, count);
     const struct followed *before = NULL;
     for (struct list_node *n; (n = list_pop_front(&fr->changed)); fp++) {
         struct followed *fo = CONTAINER_OF(n, struct followed, queued);
-        if (!before || !uuid_equal(before->id.topic_id, fo->id.topic_id) || strcmp(before->p->topic, fo->p->topic) != 0) {
+        if (!before || !uuid_equal(before->id.topic_id, fo->id.topic_id) ||
+            strcmp(before->p->topic, fo->p->topic) != 0) {
             struct fetch_request_fetch_topic *ft = &rq->topics[rq->topics_count++];
             *ft = fetch_request_fetch_topic_default;
             ft->topic = arena_str(&out->arena, str_of(fo->p->topic));
@@ -436,8 +436,8 @@ static void send_fetch(struct fetcher *fr)
     struct fetch_out *out = &fr->outs[0];
     while (out->out) out++;
     bool by_id = fr->unnamed == 0;
-    int16_t version = rpc_version(fr->rpc, API_FETCH, FETCH_VERSION_MIN,
-                                  by_id ? FETCH_VERSION_MAX : FETCH_VERSION_BY_ID - 1);
+    int16_t version =
+        rpc_version(fr->rpc, API_FETCH, FETCH_VERSION_MIN, by_id ? FETCH_VERSION_MAX : FETCH_VERSION_BY_ID - 1);
     if (version < 0) {
         fetch_failed(fr, ERR_UNSUPPORTED);
         return;

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 
-#define LOG_FOLLOWED(level, event, fo, format, ...)                                                           \
+#define LOG_FOLLOWED(level, event, fo, format, ...)                                                              \
     LOG_LIMITED(level, event, "topic=%s partition=%d leader=%d epoch=%d offset=%" PRId64 format, (fo)->p->topic, \
                 (fo)->p->index, (fo)->fr->leader, (fo)->leader_epoch, (fo)->offset, __VA_ARGS__)
 
@@ -233,9 +233,7 @@ static bool append_took(struct followed *fo)
         }
         follow_failed(fo, "not_what_was_asked_for");
         return false;
-    default:
-        follow_failed(fo, kerr_name((int16_t)a->kerr));
-        return false;
+    default: follow_failed(fo, kerr_name((int16_t)a->kerr)); return false;
     }
 }
 
@@ -335,7 +333,8 @@ void followed_cut(struct followed *fo, int64_t offset, bool anew)
     fo->cut_epoch = plog_last_epoch(fo->p->pl);
     fo->cut_unfiled = atomic_load(&fo->p->cut_unfiled);
     LOG_INFO("following_cut", "topic=%s partition=%d leader=%d epoch=%d end=%" PRId64 " at=%" PRId64 " anew=%s",
-             fo->p->topic, fo->p->index, fo->fr->leader, fo->leader_epoch, fo->cut_end, offset, anew ? "true" : "false");
+             fo->p->topic, fo->p->index, fo->fr->leader, fo->leader_epoch, fo->cut_end, offset,
+             anew ? "true" : "false");
     fo->cut_job = (struct job){.loop = fo->fr->loop, .work = cut_work, .done = cut_done};
     workers_submit(fo->fr->f->opt.workers, &fo->cut_job);
 }

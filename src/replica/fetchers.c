@@ -80,10 +80,10 @@ void fetchers_throttle(struct fetchers *f, int64_t bytes_per_second,
     ASSERT_OWNER(f->opt.home);
     struct throttle *t = &f->throttle;
     pthread_mutex_lock(&t->lock);
+    if (t->bytes_per_second != bytes_per_second) t->paid_us = 0;
     t->bytes_per_second = bytes_per_second;
     t->counts = counts;
     t->arg = arg;
-    t->paid_us = 0;
     pthread_mutex_unlock(&t->lock);
     LIST_EACH (&f->fetchers, n) {
         struct fetcher *fr = CONTAINER_OF(n, struct fetcher, node);
@@ -353,8 +353,7 @@ void fetchers_free(struct fetchers *f)
         if (fw->at) followed_free(fw->at);
         free_follow(fw);
     }
-    for (struct list_node *n; (n = list_pop_front(&f->fetchers));)
-        fetcher_free(CONTAINER_OF(n, struct fetcher, node));
+    for (struct list_node *n; (n = list_pop_front(&f->fetchers));) fetcher_free(CONTAINER_OF(n, struct fetcher, node));
     pthread_mutex_destroy(&f->throttle.lock);
     pthread_mutex_destroy(&f->lock);
     mem_free(f);

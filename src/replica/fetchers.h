@@ -56,8 +56,8 @@ void fetchers_free(struct fetchers *f);
 /* The partition, which must be online, follows this leader in this epoch from now on, instead of whom it followed.
  * Takes a reference on `p`.  `leader` -1: there is none, nothing is fetched. */
 void fetchers_follow(struct fetchers *f, struct partition *p, int32_t leader, int32_t leader_epoch);
-/* It follows nobody any more.  When `left` runs, on the home loop, nothing is appended to its log by a fetcher any more,
- * and no truncation is under way: so a leader's epoch begins only then.  `left` may be NULL. */
+/* It follows nobody any more.  When `left` runs, on the home loop, nothing is appended to its log by a fetcher any
+ * more, and no truncation is under way: so a leader's epoch begins only then.  `left` may be NULL. */
 void fetchers_leave(struct fetchers *f, struct partition *p, void (*left)(void *arg, struct partition *p), void *arg);
 /* A broker's address may have changed, or it is known now: those who wait for it try at once. */
 void fetchers_broker_changed(struct fetchers *f, int32_t broker_id);

@@ -45,11 +45,11 @@ struct lookup;
 /* One partition in a fetcher's hands. */
 struct followed {
     struct fetcher *fr;
-    struct follow *follow;    /* home loop */
-    struct partition *given;  /* as the home loop knows it: a reference */
-    struct partition *p;      /* it, or its successor: a reference */
+    struct follow *follow;   /* home loop */
+    struct partition *given; /* as the home loop knows it: a reference */
+    struct partition *p;     /* it, or its successor: a reference */
     int32_t leader_epoch;
-    struct loop_msg msg;      /* brings it to the fetcher, and back */
+    struct loop_msg msg; /* brings it to the fetcher, and back */
     struct loop_msg leave_msg;
 
     UT_hash_handle by_name, by_id;
@@ -61,11 +61,11 @@ struct followed {
     size_t key_size;
 
     enum followed_state state;
-    bool leaving;              /* comes back when nothing is out */
-    struct list_node queued;   /* fr->changed or fr->unwanted */
-    struct list_node waiting;  /* fr->delayed or fr->throttled */
+    bool leaving;             /* comes back when nothing is out */
+    struct list_node queued;  /* fr->changed or fr->unwanted */
+    struct list_node waiting; /* fr->delayed or fr->throttled */
     int64_t retry_us;
-    int failures;              /* one after the other */
+    int failures; /* one after the other */
     bool throttle_counts;
 
     /* What it has, and what the session says of it. */
@@ -95,8 +95,8 @@ struct followed {
 
     struct job cut_job;
     bool cut_out;
-    bool cut_anew;      /* begins anew at cut_at */
-    bool cut_unfiled;   /* partition.cut_unfiled before it */
+    bool cut_anew;    /* begins anew at cut_at */
+    bool cut_unfiled; /* partition.cut_unfiled before it */
     int64_t cut_at, cut_end;
     int32_t cut_epoch; /* as they were before it */
     enum err cut_err;
@@ -111,7 +111,7 @@ struct followed {
 /* A partition that the leader's session still has, though it is not here any more. */
 struct forgotten {
     UT_hash_handle hh;
-    char *key; /* "topic-7" */
+    char *key;        /* "topic-7" */
     struct str topic; /* in the key */
     struct part_id id;
 };
@@ -176,7 +176,7 @@ struct fetcher {
 };
 
 struct throttle {
-    pthread_mutex_t lock; /* the last to be taken */
+    pthread_mutex_t lock;     /* the last to be taken */
     int64_t bytes_per_second; /* -1: no limit */
     bool (*counts)(void *arg, const struct partition *p);
     void *arg;

@@ -124,7 +124,8 @@ bool in_sync_note(struct in_sync *s, struct follower *f, const struct follower_n
         f->caught_up_ms = MAX(f->caught_up_ms, news->now_ms);
     else if (news->fetch_offset >= f->end_then)
         f->caught_up_ms = MAX(f->caught_up_ms, f->fetched_ms);
-    if (news->broker_epoch >= 0) f->broker_epoch = news->broker_epoch;
+    /* Also -1: one that does not say it may live again, and what an earlier life said would keep it out for ever. */
+    f->broker_epoch = news->broker_epoch;
     f->end = news->fetch_offset;
     f->log_start = news->log_start;
     f->fetched_ms = news->now_ms;

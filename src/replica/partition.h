@@ -69,7 +69,7 @@ struct partition {
     _Atomic int64_t high_watermark;
     _Atomic bool cut_unfiled; /* follower.c: checkpoints say more than the log has: nothing may be appended */
     _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
-    _Atomic bool alone; /* leads, and no follower has a say: see leader.c */
+    _Atomic bool alone;  /* leads, and no follower has a say: see leader.c */
     _Atomic int32_t min_insync_replicas;
     /* The in-sync set as the controller last told it: how many, and whether that is enough; and whether with those it
      * would be who are about to enter. */

@@ -359,7 +359,7 @@ static bool answer_decode(struct rpc *r, struct rpc_call *call, struct bytes fra
     if (e)
         rpc_fail(r, RPC_MALFORMED, "%s sent what is no %s answer of version %d: %s", r->peer, api->name, call->version,
                  err_text(e));
-    call->response = response;
+    call->response = e ? NULL : response; /* of half an answer nothing stays */
     return !e;
 }
 

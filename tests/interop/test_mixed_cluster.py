@@ -215,7 +215,7 @@ def test_settings_are_changed_and_seen_by_both_kinds(mixed, asked, tool, topic_n
 
 def test_partitions_are_reassigned_and_led_as_asked(mixed, asked, tool, topic_name):
     topic = topic_name.replace(".", "-").replace("_", "-")
-    tool(asked, "TopicCommand", "--create", "--topic", topic, "--replica-assignment", "1,2:2,3:3,1")
+    tool(asked, "TopicCommand", "--create", "--topic", topic, "--replica-assignment", "1:2,2:3,3:1")
     mixed.wait_whole()
     plan = mixed.directory / "reassign.json"
     wanted = {0: [3, 1], 1: [1, 2], 2: [2, 3]}

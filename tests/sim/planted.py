@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """planted.py BUILD SIMULATION [NAME...]: plants bugs into copies of the sources, one at a time, and asserts that the
-simulation (`log` or `groups`) of BUILD, a build folder of the preset `sim`, finds each of them within a bounded number
+simulation (`log`, `groups` or `cluster`) of BUILD, a build folder of the preset `sim`, finds each of them within a bounded number
 of seeds, and nothing without them.  The bugs stand in planted_SIMULATION.py.
 
 A bug is one edit: a text that must stand exactly once in a file of src/, and what takes its place.  Only that file is
@@ -18,8 +18,9 @@ import tempfile
 import typing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SEEDS = {"log": 3000, "groups": 20000}  # a bug must show within so many
-SOUND_SEEDS = {"log": 600, "groups": 3000}  # and so many must pass without one
+PROGRAMS = {"log": "sim_log", "groups": "sim_groups", "cluster": "cluster/sim_cluster"}
+SEEDS = {"log": 3000, "groups": 20000, "cluster": 2000}  # a bug must show within so many
+SOUND_SEEDS = {"log": 600, "groups": 3000, "cluster": 300}  # and so many must pass without one
 
 
 class Simulation(typing.NamedTuple):
@@ -87,7 +88,7 @@ def tell(name, fault):
 def main():
     which = sys.argv[2]
     bugs = importlib.import_module(f"planted_{which}").BUGS
-    sim = Simulation(pathlib.Path(sys.argv[1]).resolve(), f"tests/sim/sim_{which}", SEEDS[which], bugs)
+    sim = Simulation(pathlib.Path(sys.argv[1]).resolve(), f"tests/sim/{PROGRAMS[which]}", SEEDS[which], bugs)
     chosen = sys.argv[3:] or list(bugs)
     failed = False
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -251,13 +251,10 @@ class Cluster:
 
     @staticmethod
     def _knows(broker, states):
+        leaders = {key: state[0] for key, state in states.items()}
         try:
             with broker.connect(timeout=10) as c:
-                for topic in c.metadata(*sorted({topic for topic, _ in states})).Topics:
-                    for p in topic.Partitions:
-                        state = states.get((topic.Name, p.PartitionIndex))
-                        if state and p.LeaderId != state[0]:
-                            return False
-            return True
+                topics = c.metadata(*sorted({topic for topic, _ in states})).Topics
+            return leaders == {(t.Name, p.PartitionIndex): p.LeaderId for t in topics for p in t.Partitions}
         except (OSError, Closed):
             return False

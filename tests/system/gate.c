@@ -1,7 +1,8 @@
 /* gate.c: a library that is loaded before libc and holds fdatasync() back, or has it fail, so that a test can look at
  * what a broker does meanwhile.  Files whose path holds GATE_MATCH and ends with .log pass a gate in the directory
  * GATE_DIR: while `shut` is there a sync waits, and makes `waiting` to tell of it; while `broken` or `full` is there it
- * fails with EIO or ENOSPC.  Each that passes adds a byte to `passed`. */
+ * fails with EIO or ENOSPC.  Each that passes adds a byte to `passed`.  A gate that stays shut, since its test has
+ * died, ends the broker after WAIT_SECONDS_MAX: nobody else would. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,9 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { LOOK_AGAIN_US = 1000 };
+enum { LOOK_AGAIN_US = 1000, WAIT_SECONDS_MAX = 300 };
 
 static bool is_there(const char *name)
 {
@@ -41,12 +43,25 @@ static bool has_gate(int fd)
     return strstr(path, getenv("GATE_MATCH")) && strcmp(path + n - 4, ".log") == 0;
 }
 
+static void wait_at_gate(void)
+{
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    while (is_there("shut")) {
+        usleep(LOOK_AGAIN_US);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - began.tv_sec <= WAIT_SECONDS_MAX) continue;
+        fprintf(stderr, "gate.c: the gate has been shut for %d s: the test is over\n", WAIT_SECONDS_MAX);
+        _exit(70);
+    }
+}
+
 int fdatasync(int fd)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     if (!has_gate(fd)) return real(fd);
     if (is_there("shut")) add_byte("waiting");
-    while (is_there("shut")) usleep(LOOK_AGAIN_US);
+    wait_at_gate();
     if (is_there("broken") || is_there("full")) {
         errno = is_there("full") ? ENOSPC : EIO;
         return -1;

@@ -224,8 +224,11 @@ class Load:
         self._check_replicas(ends)
 
     def _check_acknowledged(self, final):
+        where = {(p, *_parse(value)): offset for p, values in final.items() for offset, value in enumerate(values)}
         for writer in self.writers:
             for partition, offset, sequence in writer.acknowledged:
+                if offset is None or offset < 0:  # a repeated batch, of which the broker did not know where it is
+                    offset = where.get((partition, writer.number, sequence), len(final[partition]))
                 there = final[partition][offset] if offset < len(final[partition]) else None
                 assert there is not None, f"lost: {writer.number}:{sequence} at {partition}/{offset}"
                 number, found = _parse(there)

@@ -7,6 +7,7 @@ import time
 import pytest
 
 import batches
+import groups
 import messages
 import rawkafka
 from batches import Record, build
@@ -225,3 +226,36 @@ def test_who_waits_for_room_is_served_when_max_connections_is_raised(fresh_broke
 def _serves_one_more(broker):
     with broker.connect() as c:
         return served(c)
+
+
+def test_connections_that_move_between_loops_lose_nothing(fresh_broker, topic_name):
+    """A connection goes to its group's loop after a while; it is used on, with other requests too, and the broker may
+    stop meanwhile."""
+    broker = fresh_broker({"num.io.threads": "4", "group.initial.rebalance.delay.ms": "0"}).start()
+    names = [f"{topic_name}-{i}" for i in range(8)]
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(broker.connect()) for _ in range(12)]
+        connections[0].new_topic(topic_name)
+        for name in names:
+            groups.await_loaded(connections[0], name)
+        last = {}
+        for turn in range(4):
+            for n, c in enumerate(connections):
+                name = names[(n + turn) % len(names)]
+                for _ in range(12):
+                    last[name] = last.get(name, 0) + 1
+                    assert groups.commit(c, name, {(topic_name, 0): last[name]}) == {(topic_name, 0): 0}
+                rows = groups.commit_rows({(topic_name, 0): last[name]})
+                sent = []
+                for _ in range(20):  # in one go, over the moment at which it moves
+                    sent.append(c.send("OffsetCommit", 8, GroupId=name, Topics=rows))
+                    sent.append(c.send("ApiVersions", 0))
+                answers = [c.receive(one) for one in sent]
+                assert {a.Topics[0].Partitions[0].ErrorCode for a in answers[::2]} == {Kerr.NONE}
+                assert {a.ErrorCode for a in answers[1::2]} == {Kerr.NONE}
+        for name in names:
+            assert groups.fetch(connections[0], name, [(topic_name, 0)])[topic_name, 0].CommittedOffset == last[name]
+        for n, c in enumerate(connections):
+            for _ in range(9):
+                c.send("OffsetCommit", 8, GroupId=names[n % 8], Topics=groups.commit_rows({(topic_name, 0): 1}))
+        broker.stop()

@@ -84,6 +84,8 @@ def test_a_live_broker_whose_port_refuses_costs_no_record(cluster, whom):
     victim = others(cluster, controller)[0]
     name = f"b{victim.number}"
     cluster.network.refuse(name, victim.port, f"b{controller.number}" if whom == "the-controller" else None)
+    with controller.connect() as c:  # it is noticed when there is something to say
+        assert c.create_topic("news").ErrorCode == 0
     load.wait_progress(500, 90)
     if victim.kind == "barnabas":
         led = lambda: [k for k, (leader, _, _) in cluster.states().items() if leader == victim.number]  # noqa: E731

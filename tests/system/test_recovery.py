@@ -141,3 +141,31 @@ def test_a_log_of_an_old_format_is_named_and_the_rest_is_served(crashed):
             assert c.fetch("small", 0, 0).ErrorCode in (Kerr.NOT_LEADER_OR_FOLLOWER, 56)
         crashed.stop()
         assert (crashed.log_dir / "small-0" / "00000000000000000000.log").read_bytes() == message
+
+
+def old_message(offset, value):
+    """Of format v1, in Kafka's log of before 0.11."""
+    body = struct.pack(">bbqii", 1, 0, 1_500_000_000_000, -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def test_an_old_format_in_the_midst_of_a_clean_log_is_told_to_who_asks_for_it(fresh_broker, topic_name):
+    """In a segment that was closed long ago, and so is not looked at when the log is opened."""
+    broker = fresh_broker({"log.segment.bytes": 1000}).start()
+    with broker.connect() as c:
+        c.new_topic(topic_name)
+        for i in range(6):
+            assert c.produce(topic_name, 0, build([Record(value=b"%d" % i * 600)])).ErrorCode == 0
+    broker.stop()
+    second = broker.log_dir / f"{topic_name}-0" / "00000000000000000001.log"
+    size = second.stat().st_size
+    second.write_bytes(old_message(1, b"o" * (size - 34)))
+    assert second.stat().st_size == size
+    broker.start()
+    with broker.connect() as c:
+        c.await_topic(topic_name, 1)
+        assert c.fetch(topic_name, 0, 1).ErrorCode == Kerr.UNSUPPORTED_VERSION
+        said = re.search(rf"old_format dir=\S*/{topic_name}-0 segment=1 offset=1 .*v1", broker.output())
+        assert said, broker.output()[-2000:]
+        assert [r.value[:1] for r in c.read_all(topic_name, 0, 2)] == [b"2", b"3", b"4", b"5"]
+    broker.stop()

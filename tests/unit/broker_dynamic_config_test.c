@@ -353,6 +353,73 @@ static void a_new_topic_gets_its_settings_although_nobody_notified(void **state)
 
 /* ---- Old notifications */
 
+/* What another client of the store does while the broker's session is over. */
+static void unseen(struct bed *b, void (*change)(struct bed *b))
+{
+    struct coord *own = b->w->c;
+    coord_memory_expire(b->w->memory, coord_session_id(own));
+    b->w->c = coord_memory_connect(b->w->memory, (struct coord_listener){b->w->loop, NULL, NULL});
+    change(b);
+    world_close(b->w);
+    b->w->c = own;
+    settle(b);
+}
+
+static void change_everything(struct bed *b)
+{
+    store(b, "/config/topics/changed", "\"retention.ms\":\"2\"");
+    store(b, "/config/topics/came", "\"retention.ms\":\"3\"");
+    assert_int_equal(call_delete(b->w, "/config/topics/went", COORD_ANY_VERSION).r.err, OK);
+    assert_int_equal(call_delete(b->w, "/config/brokers/7", COORD_ANY_VERSION).r.err, OK);
+}
+
+static void what_changed_while_a_session_was_over_is_found(void **state)
+{
+    struct bed *b = *state;
+    store(b, "/config/topics/changed", "\"retention.ms\":\"1\"");
+    store(b, "/config/topics/same", "\"retention.ms\":\"1\"");
+    store(b, "/config/topics/went", "\"retention.ms\":\"1\"");
+    store(b, "/config/brokers/7", "\"message.max.bytes\":\"3000\"");
+    bed_open(b);
+    settle(b);
+    fake.reconfigured = fake.broker_changes = 0;
+    unseen(b, change_everything);
+    assert_override(b, "changed", "retention.ms", "1"); /* nobody has told */
+    coord_renew(b->w->c);
+    dynamic_config_renew(b->dc);
+    settle(b);
+    assert_override(b, "changed", "retention.ms", "2");
+    assert_override(b, "came", "retention.ms", "3");
+    assert_override(b, "same", "retention.ms", "1");
+    assert_null(dynamic_config_topic(b->dc, STR("went")));
+    assert_int_equal(fake.reconfigured, 3); /* all but "same" */
+    assert_int_equal(fake.broker_changes, 1);
+    assert_int_equal(live_i64(b, CFG_MESSAGE_MAX_BYTES), 1048588);
+    store(b, "/config/topics/same", "\"retention.ms\":\"4\""); /* the watch is set again */
+    notify(b, "topics/same");
+    settle(b);
+    assert_override(b, "same", "retention.ms", "4");
+}
+
+static void a_session_that_ends_once_more_meanwhile_is_waited_for(void **state)
+{
+    struct bed *b = *state;
+    store(b, "/config/topics/changed", "\"retention.ms\":\"1\"");
+    store(b, "/config/topics/went", "\"retention.ms\":\"1\"");
+    store(b, "/config/brokers/7", "\"message.max.bytes\":\"3000\"");
+    bed_open(b);
+    settle(b);
+    unseen(b, change_everything);
+    dynamic_config_renew(b->dc); /* too early: the calls fail with the session */
+    settle(b);
+    assert_override(b, "changed", "retention.ms", "1");
+    coord_renew(b->w->c);
+    dynamic_config_renew(b->dc);
+    settle(b);
+    assert_override(b, "changed", "retention.ms", "2");
+    assert_null(dynamic_config_topic(b->dc, STR("went")));
+}
+
 static void notifications_older_than_a_quarter_of_an_hour_are_removed(void **state)
 {
     struct bed *b = *state;
@@ -436,6 +503,8 @@ int main(void)
         WITH_BED(unreadable_settings_leave_the_old_ones_in_effect),
         WITH_BED(settings_that_are_removed_give_the_defaults_back),
         WITH_BED(a_new_topic_gets_its_settings_although_nobody_notified),
+        WITH_BED(what_changed_while_a_session_was_over_is_found),
+        WITH_BED(a_session_that_ends_once_more_meanwhile_is_waited_for),
         WITH_BED(notifications_older_than_a_quarter_of_an_hour_are_removed),
         cmocka_unit_test(a_topic_without_overrides_acts_as_kafka_does_by_default),
         cmocka_unit_test(a_topics_own_settings_win_over_the_brokers),

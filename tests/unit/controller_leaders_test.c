@@ -104,6 +104,50 @@ static void replicas_out_of_sync_lead_only_where_that_is_allowed(void **state)
                  "\"leader_recovery_state\":1}");
 }
 
+static void leaders_are_looked_for_again_when_unclean_elections_are_allowed(void **state)
+{
+    struct trio *tr = *state;
+    static const int32_t two_three[] = {2, 3};
+    make_topic(tr, "t", two_three, 2);
+    make_topic(tr, "u", two_three, 2);
+    trio_lose(tr, 3);
+    trio_lose(tr, 2);
+    trio_join(tr, 3);
+    call_set(tr->cl->w, "/config/topics/t", "{\"version\":1,\"config\":{\"unclean.leader.election.enable\":\"true\"}}",
+             COORD_ANY_VERSION);
+    controller_unclean_changed(tr->cl->c, false);
+    settle(tr->cl->w);
+    assert_state(tr, "t",
+                 "{\"controller_epoch\":1,\"leader\":3,\"version\":1,\"leader_epoch\":3,\"isr\":[3],"
+                 "\"leader_recovery_state\":1}");
+    assert_state(tr, "u", "{\"controller_epoch\":1,\"leader\":-1,\"version\":1,\"leader_epoch\":2,\"isr\":[2]}");
+    assert_true(was_told(tr->cl, "L 3 t/0 leader=3/3 isr=3 replicas=2,3 v3;"));
+    controller_unclean_changed(tr->cl->c, true);
+    settle(tr->cl->w);
+    assert_state(tr, "u",
+                 "{\"controller_epoch\":1,\"leader\":3,\"version\":1,\"leader_epoch\":3,\"isr\":[3],"
+                 "\"leader_recovery_state\":1}");
+}
+
+/* It may live, and hold what nobody else does. */
+static void no_unclean_election_is_held_for_a_broker_that_only_looks_dead(void **state)
+{
+    struct trio *tr = *state;
+    static const int32_t two_three[] = {2, 3};
+    make_topic(tr, "t", two_three, 2);
+    call_set(tr->cl->w, "/config/topics/t", "{\"version\":1,\"config\":{\"unclean.leader.election.enable\":\"true\"}}",
+             COORD_ANY_VERSION);
+    trio_lose(tr, 3);
+    trio_join(tr, 3);
+    controller_broker_unreachable(tr->cl->c, 2, epoch_of(tr, 2));
+    settle(tr->cl->w);
+    assert_state(tr, "t", "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":1,\"isr\":[2]}");
+    trio_lose(tr, 2);
+    assert_state(tr, "t",
+                 "{\"controller_epoch\":1,\"leader\":3,\"version\":1,\"leader_epoch\":2,\"isr\":[3],"
+                 "\"leader_recovery_state\":1}");
+}
+
 static void all_that_were_in_sync_may_come_back_and_lead(void **state)
 {
     struct trio *tr = *state;
@@ -251,6 +295,32 @@ static void a_leader_changes_its_in_sync_set(void **state)
     r = alter(tr, &al);
     assert_int_equal(r.topics[0].partitions[0].error_code, KERR_NONE);
     assert_int_equal(r.topics[0].partitions[0].partition_epoch, 1);
+}
+
+/* Brokers of Kafka with an old inter.broker.protocol.version. */
+static void in_sync_sets_that_brokers_change_in_the_store_are_taken_over(void **state)
+{
+    struct trio *tr = *state;
+    make_topic(tr, "t", two_three_one, 3);
+    tr->cl->told_count = 0;
+    call_set(tr->cl->w, "/brokers/topics/t/partitions/0/state",
+             "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":0,\"isr\":[2,1]}", 0);
+    call_create(
+        tr->cl->w, "/isr_change_notification/isr_change_",
+        "{\"version\":1,\"partitions\":[{\"topic\":\"t\",\"partition\":0},{\"topic\":\"gone\",\"partition\":5}]}",
+        COORD_SEQUENTIAL);
+    call_create(tr->cl->w, "/isr_change_notification/isr_change_", "{\"version\":1,\"partitions\":3}",
+                COORD_SEQUENTIAL);
+    settle(tr->cl->w);
+    assert_int_equal(tr->cl->told_count, 3);
+    assert_true(was_told(tr->cl, "U 3 live=3 t/0 leader=2/0;"));
+    struct controller_topic t;
+    assert_true(controller_find_topic(tr->cl->c, STR("t"), &t));
+    assert_int_equal(t.partitions[0].isr_count, 2);
+    assert_int_equal(t.partitions[0].state_version, 1);
+    assert_int_equal(call_children(tr->cl->w, "/isr_change_notification", COORD_NO_WATCH).r.child_count, 0);
+    trio_lose(tr, 2);
+    assert_state(tr, "t", "{\"controller_epoch\":1,\"leader\":1,\"version\":1,\"leader_epoch\":1,\"isr\":[1]}");
 }
 
 static void what_does_not_stand_in_an_in_sync_change_is_refused(void **state)
@@ -453,6 +523,8 @@ int main(void)
         TEST(a_single_candidate_is_not_asked),
         TEST(a_dead_follower_leaves_the_in_sync_set_at_once),
         TEST(replicas_out_of_sync_lead_only_where_that_is_allowed),
+        TEST(leaders_are_looked_for_again_when_unclean_elections_are_allowed),
+        TEST(no_unclean_election_is_held_for_a_broker_that_only_looks_dead),
         TEST(all_that_were_in_sync_may_come_back_and_lead),
         TEST(a_broker_that_looks_dead_loses_its_leaders_and_is_back_when_it_is_reached),
         TEST(what_is_said_of_an_old_process_or_of_the_own_broker_changes_nothing),
@@ -461,6 +533,7 @@ int main(void)
         TEST(new_addresses_of_a_running_broker_are_told_to_everybody),
         TEST(a_new_controller_takes_the_dead_out_of_the_in_sync_sets),
         TEST(a_leader_changes_its_in_sync_set),
+        TEST(in_sync_sets_that_brokers_change_in_the_store_are_taken_over),
         TEST(what_does_not_stand_in_an_in_sync_change_is_refused),
         TEST(out_of_office_requests_are_refused),
         TEST(a_broker_that_stops_is_relieved_of_what_others_can_do),

@@ -324,14 +324,19 @@ static void vote(struct walk *wk)
     wk->events++;
 }
 
-/* Reachability is the office's own knowledge: a new one finds out anew. */
+/* Who is reachable, and who is about to stop, is what one office knows: the next one finds out anew. */
+static void office_taken(struct walk *wk)
+{
+    memset(wk->unreachable, 0, sizeof wk->unreachable);
+    memset(wk->shut_down, 0, sizeof wk->shut_down);
+}
+
 static void depose(struct walk *wk)
 {
     say(wk, "depose\n");
     call_delete(wk->eye, "/controller", COORD_ANY_VERSION);
     walk_settle(wk);
-    memset(wk->unreachable, 0, sizeof wk->unreachable);
-    memset(wk->shut_down, 0, sizeof wk->shut_down);
+    office_taken(wk);
     wk->events += 2;
 }
 
@@ -339,6 +344,7 @@ static void blink(struct walk *wk)
 {
     struct cluster *cl = wk->tr->cl;
     int64_t session = coord_session_id(cl->w->c);
+    int32_t epoch = controller_epoch(cl->c);
     if (wk->away) return;
     say(wk, "blink\n");
     coord_memory_delay(cl->w->memory, session, true);
@@ -353,10 +359,7 @@ static void blink(struct walk *wk)
     turn(wk, 5);
     coord_memory_reconnect(cl->w->memory, session);
     walk_settle(wk);
-    memset(wk->unreachable, 0, sizeof wk->unreachable);
-    memset(wk->shut_down, 0, sizeof wk->shut_down);
-    for (int32_t id = FIRST; id <= LAST; id++) /* perhaps it is still in office: then it is told again */
-        if (wk->tr->sessions[id] && controller_epoch(cl->c)) controller_broker_reachable(cl->c, id, walk_epoch(wk, id));
+    if (controller_epoch(cl->c) != epoch) office_taken(wk);
     wk->events += 2;
 }
 
@@ -381,8 +384,7 @@ static void renew(struct walk *wk)
     register_broker(cl->w, 1, NULL);
     controller_session_renewed(cl->c);
     wk->away = false;
-    memset(wk->unreachable, 0, sizeof wk->unreachable);
-    memset(wk->shut_down, 0, sizeof wk->shut_down);
+    office_taken(wk);
     wk->events += 2;
 }
 

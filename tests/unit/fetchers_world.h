@@ -1,5 +1,5 @@
-/* fetchers_world.h: a follower's fetchers before a leader that the test plays: the rpc connection is the test's own, what
- * goes over it is encoded and decoded in the version agreed on, and one thread turns everything. */
+/* fetchers_world.h: a follower's fetchers before a leader that the test plays: the rpc connection is the test's own,
+ * what goes over it is encoded and decoded in the version agreed on, and one thread turns everything. */
 #ifndef TESTS_FETCHERS_WORLD_H
 #define TESTS_FETCHERS_WORLD_H
 
@@ -35,7 +35,7 @@ struct rpc {
     int out_count;
 };
 
-static struct buf_pool *bufs; /* all must be back at the end */
+static struct buf_pool *bufs;  /* all must be back at the end */
 static struct rpc *connection; /* the one that is open; NULL: none */
 static int connections;        /* opened so far */
 static int16_t peer_version_max = 18;
@@ -360,9 +360,9 @@ static UNUSED int32_t read_epoch(struct partition *p, int64_t offset)
 struct leader_part {
     int32_t epochs[LOG_MAX]; /* of the record at each offset */
     int64_t start, end, high_watermark;
-    int32_t epoch;         /* the leader's own */
-    enum kerr kerr;        /* to be answered, whatever is asked */
-    bool corrupt;          /* the next batch is */
+    int32_t epoch;  /* the leader's own */
+    enum kerr kerr; /* to be answered, whatever is asked */
+    bool corrupt;   /* the next batch is */
     bool in_session;
     struct fetch_request_fetch_partition asked;
     int64_t told_high_watermark, told_start;
@@ -372,7 +372,7 @@ struct leader {
     struct leader_part parts[PARTITIONS_MAX];
     int32_t session_id, session_epoch; /* 0: none */
     bool gives_session;
-    int batches_max; /* of an answer and partition */
+    int batches_max;                  /* of an answer and partition */
     int fetches, full_fetches, named; /* partitions named by fetches */
     struct fetch_request last;        /* without arrays */
 };
@@ -409,7 +409,8 @@ static void leader_epoch_end(const struct leader_part *lp, int32_t epoch, int32_
     }
 }
 
-static bool leader_part_answer(struct leader_part *lp, struct fetch_response_partition_data *out, struct bytes_out *bytes)
+static bool leader_part_answer(struct leader_part *lp, struct fetch_response_partition_data *out,
+                               struct bytes_out *bytes)
 {
     const struct fetch_request_fetch_partition *fp = &lp->asked;
     out->high_watermark = lp->high_watermark;

@@ -358,6 +358,40 @@ static void a_socket_removed_within_a_turn_is_not_called_in_it(void **state)
     loop_free(l);
 }
 
+struct restless {
+    struct loop_msg msg;
+    struct loop *loop;
+    int runs;
+};
+
+static void restless_run(struct loop_msg *msg)
+{
+    struct restless *r = CONTAINER_OF(msg, struct restless, msg);
+    r->runs++;
+    loop_post(r->loop, msg);
+}
+
+/* Mail may come before sockets for a turn, but not for two. */
+static void sockets_are_served_while_there_is_always_mail(void **state)
+{
+    (void)state;
+    struct loop *l = new_loop(&hand.clock);
+    struct restless r = {.msg.run = restless_run, .loop = l};
+    struct test_io *io = test_io_new(l);
+    assert_int_equal(loop_io_add(l, &io->io), OK);
+    loop_post(l, &r.msg);
+    for (int i = 0; i < 3; i++) loop_turn(l, -1);
+    assert_int_equal(io->calls, 1);
+    assert_int_equal(r.runs, 3);
+    uint64_t one = 1;
+    assert_int_equal(write(io->io.fd, &one, sizeof one), sizeof one);
+    for (int i = 0; i < 2; i++) loop_turn(l, -1);
+    assert_int_equal(io->calls, 2);
+    assert_int_equal(r.runs, 5);
+    test_io_free(io);
+    loop_free(l);
+}
+
 static void more_ready_sockets_than_one_turn_fetches_are_all_called_once(void **state)
 {
     (void)state;
@@ -449,6 +483,7 @@ int main(void)
         cmocka_unit_test(a_message_posted_by_a_message_runs_in_the_next_turn),
         cmocka_unit_test(stop_comes_after_what_was_posted_before_and_a_loop_can_run_again),
         cmocka_unit_test(a_socket_removed_within_a_turn_is_not_called_in_it),
+        cmocka_unit_test(sockets_are_served_while_there_is_always_mail),
         cmocka_unit_test(more_ready_sockets_than_one_turn_fetches_are_all_called_once),
         cmocka_unit_test(idle_hooks_run_once_at_the_end_of_a_turn),
         cmocka_unit_test(a_loop_with_nothing_to_do_takes_no_turns),

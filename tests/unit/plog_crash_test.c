@@ -288,7 +288,8 @@ static bool anew_after(int64_t changes, int64_t at, enum fs_sim_survival surviva
     lose_power_so(&c, (uint64_t)changes, survival);
     /* A beginning of what there was, or nothing, or the new log. */
     int64_t start = plog_start(c.w.pl), end = plog_end(c.w.pl);
-    bool is_new = start == at && end == at, was = start == CUT_FIRST && end <= CUT_END + 1, none = start == 0 && end == 0;
+    bool is_new = start == at && end == at, was = start == CUT_FIRST && end <= CUT_END + 1,
+         none = start == 0 && end == 0;
     assert_true(over ? is_new : is_new || was || none);
     if (is_new) assert_int_equal(producers_known(&c), 0);
     assert_int_equal(plog_start_anew(c.w.pl, at), OK);
@@ -305,7 +306,8 @@ static bool anew_after(int64_t changes, int64_t at, enum fs_sim_survival surviva
 static void a_log_that_begins_anew_is_the_old_one_or_the_new_one_after_a_crash(void **state)
 {
     (void)state;
-    static const int64_t places[] = {CUT_END + 100, CUT_END + 1, CUT_FIRST + 2, CUT_FIRST + 3, CUT_FIRST, CUT_FIRST - 4};
+    static const int64_t places[] = {CUT_END + 100, CUT_END + 1, CUT_FIRST + 2,
+                                     CUT_FIRST + 3, CUT_FIRST,   CUT_FIRST - 4};
     static const enum fs_sim_survival survivals[] = {FS_SIM_NOTHING, FS_SIM_ANYTHING, FS_SIM_EVERYTHING};
     for (size_t i = 0; i < ARRAY_COUNT(places); i++)
         for (size_t k = 0; k < ARRAY_COUNT(survivals); k++)

@@ -111,7 +111,8 @@ static void a_cut_below_the_high_watermark_is_counted(void **state)
     fworld_end(&fw);
 }
 
-/* Leaders come and go at random, each with what some replica could have; the follower ends up with the last one's log. */
+/* Leaders come and go at random, each with what some replica could have; the follower ends up with the last one's log.
+ */
 static void a_follower_of_any_history_ends_up_the_same(void **state)
 {
     (void)state;
@@ -626,6 +627,75 @@ static void the_leader_is_told_what_is_on_the_disk(void **state)
     fworld_end(&fw);
 }
 
+static void nor_does_a_fetch_leave_before(void **state)
+{
+    (void)state;
+    struct fworld fw;
+    leader_reset();
+    fworld_start(&fw, 2);
+    struct topic_settings settings;
+    settings_of(NULL, STR("t"), &settings);
+    settings.log.flush_messages = 1;
+    replicas_reconfigure(fw.w.r, STR("t"), &settings);
+    follow(&fw, 0, 0);
+    follow(&fw, 1, 0);
+    run_to_rest(&fw);
+    leader_append(0, 3);
+    leader.parts[0].high_watermark = 3;
+    fw.w.hold_jobs = true;
+    assert_true(leader_answer(0, false));
+    turns(&fw.w, 5);
+    assert_int_equal(plog_end(followed_at(&fw, 0)->pl), 3);
+    assert_int_equal(connection->out_count, 0);
+    assert_int_equal(partition_high_watermark(followed_at(&fw, 0)), 0);
+    release_jobs(&fw.w);
+    turns(&fw.w, 5);
+    assert_int_equal(connection->out_count, 1);
+    run_to_rest(&fw);
+    check_same(&fw, 0);
+    /* One that leaves meanwhile does not hold up the others. */
+    fw.w.hold_jobs = true;
+    leader_append(0, 3);
+    assert_true(leader_answer(0, false));
+    turns(&fw.w, 2);
+    assert_int_equal(connection->out_count, 0);
+    fetchers_leave(fw.f, followed_at(&fw, 0), on_left, &fw);
+    turns(&fw.w, 5);
+    assert_int_equal(fw.left, 1);
+    assert_int_equal(connection->out_count, 1);
+    release_jobs(&fw.w);
+    fworld_end(&fw);
+}
+
+static void who_leaves_while_its_log_is_cut_has_left_after_that(void **state)
+{
+    (void)state;
+    struct fworld fw;
+    leader_reset();
+    fworld_start(&fw, 2);
+    leader_append(0, 10);
+    follow(&fw, 0, 0);
+    follow(&fw, 1, 0);
+    run_to_rest(&fw);
+    elect(0, 5, 1);
+    fw.w.hold_jobs = true;
+    follow(&fw, 0, 1);
+    run_to_rest(&fw);
+    assert_int_equal(plog_end(followed_at(&fw, 0)->pl), 10);
+    assert_int_equal(fw.w.held_count, 1);
+    leader_append(1, 1); /* the other one goes on */
+    run_to_rest(&fw);
+    check_same(&fw, 1);
+    fetchers_leave(fw.f, followed_at(&fw, 0), on_left, &fw);
+    turns(&fw.w, 5);
+    assert_int_equal(fw.left, 0);
+    release_jobs(&fw.w);
+    turns(&fw.w, 5);
+    assert_int_equal(fw.left, 1);
+    assert_int_equal(plog_end(followed_at(&fw, 0)->pl), 5);
+    fworld_end(&fw);
+}
+
 /* What had been flushed was cut, and what took its place was not: recovery must not believe it. */
 static void what_takes_the_place_of_a_cut_is_looked_at_by_recovery(void **state)
 {
@@ -749,6 +819,8 @@ int main(void)
         cmocka_unit_test(a_full_disk_delays_until_there_is_room),
         cmocka_unit_test(a_failing_disk_takes_its_partition_out_and_the_others_go_on),
         cmocka_unit_test(the_leader_is_told_what_is_on_the_disk),
+        cmocka_unit_test(nor_does_a_fetch_leave_before),
+        cmocka_unit_test(who_leaves_while_its_log_is_cut_has_left_after_that),
         cmocka_unit_test(what_takes_the_place_of_a_cut_is_looked_at_by_recovery),
         cmocka_unit_test(a_throttled_partition_keeps_to_the_rate),
         cmocka_unit_test(partitions_are_spread_anew_when_there_are_more_fetchers),

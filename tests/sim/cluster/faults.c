@@ -39,10 +39,7 @@ static void mend(struct undo *u)
         tell(w, "the link from broker %d to broker %d is mended", u->node + 1, u->to + 1);
         net_sim_set_link(w->net, (unsigned)u->node, (unsigned)u->to, NET_SIM_UP, RESEND_US_MAX);
         break;
-    case UNDO_STORE:
-        tell(w, "broker %d reaches the store again", u->node + 1);
-        w->nodes[u->node].store_cut = false;
-        break;
+    case UNDO_STORE: machine_cut_store(&w->nodes[u->node], false); break;
     case UNDO_DISK:
         tell(w, "the disk of broker %d has room again", u->node + 1);
         fs_sim_set_capacity(w->nodes[u->node].disk, 0);
@@ -147,23 +144,13 @@ static void cut_store(struct world *w)
 {
     struct machine *n = some_node(w);
     if (n->store_cut) return;
-    tell(w, "broker %d does not reach the store", n->index + 1);
-    n->store_cut = true;
+    machine_cut_store(n, true);
     undo_later(w, UNDO_STORE, n->index, 0);
 }
 
 static void expire(struct world *w)
 {
-    struct machine *n = some_node(w);
-    if (n->state == MACHINE_DOWN || !n->coord) return;
-    for (size_t i = 0; i < w->session_count; i++) {
-        struct session *s = &w->sessions[i];
-        if (s->over || s->id != n->coord->session) continue;
-        tell(w, "the session of broker %d is expired", n->index + 1);
-        s->over = true;
-        coord_memory_expire(w->store, s->id);
-        return;
-    }
+    machine_expire(some_node(w));
 }
 
 static void fill_disk(struct world *w)

@@ -22,7 +22,7 @@ enum { REDZONE = 0, KEPT_SIZE_MAX = 0 };
 #endif
 
 enum { CLASSES = 4 * 64, ALIGN = 16 };
-#define HEAP_BASE  ((uintptr_t)0x100000000000)
+#define HEAP_BASE  ((uintptr_t)0x200000000000)
 #define HEAP_BYTES ((size_t)8 << 30)
 
 /* In front of every block; the block after it is aligned. */
@@ -157,7 +157,7 @@ void *__wrap_realloc(void *p, size_t size)
     }
     void *copy = heap_alloc(heap_of(p), size);
     UNPOISON(p, b->size);
-    memcpy(copy, p, b->size);
+    memcpy(copy, p, MIN(b->size, size));
     __wrap_free(p);
     return copy;
 }

@@ -59,87 +59,108 @@ static void machine_fill(struct rng *r, void *out, size_t size)
 
 /* ---- The store */
 
-static struct machine *machine_of_coord(struct coord *c)
+static struct coord *coord_of(const struct machine *n)
 {
-    for (int i = 0; i < the_world->setup.nodes; i++)
-        if (the_world->nodes[i].coord == c) return &the_world->nodes[i];
-    UNREACHABLE();
+    return n->run ? broker_of(n->run)->coord : NULL;
 }
 
-static void store_submit(struct coord *c, struct coord_call *call)
+static int64_t session_of(const struct machine *n)
 {
-    struct machine *n = machine_of_coord(c);
-    int heap = heap_enter(HEAP_WORLD);
-    struct store_call *sc = mem_zalloc(1, sizeof *sc);
-    sc->call = call;
-    const int64_t soonest_us = n->w->now_us + draw_between(n->w, 1, STORE_US_MAX);
-    sc->at_us = MAX(soonest_us, n->store_last_us);
-    n->store_last_us = sc->at_us;
-    list_push_back(&n->store_calls, &sc->link);
-    heap_enter(heap);
+    const struct coord *c = coord_of(n);
+    return c ? c->session : -1;
 }
-
-static void store_free(struct coord *c)
-{
-    struct machine *n = machine_of_coord(c);
-    n->coord = NULL;
-    n->coord_ops->free(c);
-}
-
-static void store_renew(struct coord *c)
-{
-    machine_of_coord(c)->coord_ops->renew(c);
-}
-
-static const struct coord_ops delayed_ops = {.submit = store_submit, .free = store_free, .renew = store_renew};
 
 static struct coord *open_store(void *arg, struct coord_listener listener)
 {
     struct machine *n = arg;
     struct world *w = n->w;
     int heap = heap_enter(HEAP_WORLD);
-    n->coord = coord_memory_connect(w->store, listener);
-    n->coord_ops = n->coord->ops;
-    n->coord->ops = &delayed_ops;
-    w->sessions = mem_grow(w->sessions, &w->session_cap, w->session_count + 1, sizeof *w->sessions);
-    w->sessions[w->session_count++] =
-        (struct session){.id = n->coord->session, .heard_us = w->now_us, .node = n->index, .life = n->lives};
+    struct coord *c = coord_memory_connect(w->store, listener);
+    coord_memory_delay(w->store, c->session, true);
+    if (n->store_cut) coord_memory_disconnect(w->store, c->session, 0);
     heap_enter(heap);
-    return n->coord;
+    return c;
 }
 
 int64_t machine_store_due_us(const struct machine *n)
 {
-    if (n->store_cut || list_is_empty(&n->store_calls)) return INT64_MAX;
-    return CONTAINER_OF(list_first(&n->store_calls), struct store_call, link)->at_us;
+    return n->store_cut ? INT64_MAX : n->store_due_us;
 }
 
-static void store_execute(struct machine *n)
+/* What it asks the store for gets there some time. */
+static void look_at_store(struct machine *n)
 {
-    struct store_call *sc = CONTAINER_OF(list_pop_front(&n->store_calls), struct store_call, link);
-    n->coord_ops->submit(n->coord, sc->call);
-    mem_free(sc);
+    if (n->store_due_us != INT64_MAX || session_of(n) < 0) return;
+    if (coord_memory_out(n->w->store, session_of(n)) > 0)
+        n->store_due_us = n->w->now_us + draw_between(n->w, 1, STORE_US_MAX);
 }
 
 void machine_store_turn(struct machine *n)
 {
-    while (machine_store_due_us(n) <= n->w->now_us) store_execute(n);
+    struct world *w = n->w;
+    if (machine_store_due_us(n) > w->now_us) return;
+    n->store_due_us = INT64_MAX;
+    if (session_of(n) < 0) return;
+    size_t out = coord_memory_out(w->store, session_of(n));
+    coord_memory_run(w->store, session_of(n), out ? 1 + draw(w, out) : 0);
+    look_at_store(n);
+}
+
+void machine_cut_store(struct machine *n, bool cut)
+{
+    struct world *w = n->w;
+    tell(w, "broker %d %s", n->index + 1, cut ? "does not reach the store" : "reaches the store again");
+    n->store_cut = cut;
+    if (session_of(n) < 0) return;
+    if (cut)
+        coord_memory_disconnect(w->store, session_of(n), draw(w, coord_memory_out(w->store, session_of(n)) + 1));
+    else
+        coord_memory_reconnect(w->store, session_of(n));
+    look_at_store(n);
+}
+
+static struct session *session_find(struct world *w, int64_t id)
+{
+    for (size_t i = w->session_count; i-- > 0;)
+        if (w->sessions[i].id == id) return &w->sessions[i];
+    return NULL;
+}
+
+/* Of a machine, each as it is seen for the first time: sessions are renewed. */
+static void note_session(struct machine *n)
+{
+    struct world *w = n->w;
+    int64_t id = session_of(n);
+    if (id < 0 || session_find(w, id)) return;
+    w->sessions = mem_grow(w->sessions, &w->session_cap, w->session_count + 1, sizeof *w->sessions);
+    w->sessions[w->session_count++] = (struct session){.id = id, .heard_us = w->now_us, .node = n->index};
+}
+
+void machine_expire(struct machine *n)
+{
+    note_session(n);
+    struct session *s = session_of(n) < 0 ? NULL : session_find(n->w, session_of(n));
+    if (!s || s->over) return;
+    tell(n->w, "the session of broker %d is expired", n->index + 1);
+    s->over = true;
+    coord_memory_expire(n->w->store, s->id);
 }
 
 static bool is_heard(const struct machine *n, const struct session *s)
 {
-    return n->state != MACHINE_DOWN && n->lives == s->life && !n->store_cut && !machine_is_paused(n);
+    return session_of(n) == s->id && !n->store_cut && !machine_is_paused(n);
 }
 
 static void on_sessions(struct timer *t)
 {
     struct world *w = CONTAINER_OF(t, struct world, session_timer);
+    for (int i = 0; i < w->setup.nodes; i++) note_session(&w->nodes[i]);
     for (size_t i = 0; i < w->session_count; i++) {
         struct session *s = &w->sessions[i];
         if (s->over) continue;
         if (is_heard(&w->nodes[s->node], s)) s->heard_us = w->now_us;
         if (w->now_us - s->heard_us < SESSION_US) continue;
-        tell(w, "the session of broker %d's life %d expires", s->node + 1, s->life);
+        tell(w, "the session %" PRIx64 " of broker %d expires", s->id, s->node + 1);
         s->over = true;
         coord_memory_expire(w->store, s->id);
     }
@@ -184,11 +205,14 @@ static char *config_text(const struct machine *n)
                       "replica.lag.time.max.ms=2000\n"
                       "replica.fetch.wait.max.ms=100\n"
                       "replica.fetch.backoff.ms=100\n"
+                      "replica.socket.timeout.ms=8000\n" /* what a host that lost its power owes never comes */
                       "replica.high.watermark.checkpoint.interval.ms=1000\n"
                       "leader.imbalance.check.interval.seconds=5\n"
-                      "group.initial.rebalance.delay.ms=100\n",
+                      "group.initial.rebalance.delay.ms=100\n"
+                      "%s",
                       n->index + 1, n->index + 1, PORT, MIN(n->w->setup.nodes, 3), MIN(n->w->setup.nodes, 3),
-                      n->w->setup.nodes > 1 ? 2 : 1, n->w->setup.power ? "1" : "9223372036854775807");
+                      n->w->setup.nodes > 1 ? 2 : 1, n->w->setup.power ? "1" : "9223372036854775807",
+                      n->w->setup.nodes > 1 ? "zookeeper.connect=store:2181\nzookeeper.session.timeout.ms=6000\n" : "");
 }
 
 static enum err load_config(const struct machine *n, struct config **out, struct fault *f)
@@ -209,7 +233,7 @@ void machine_start(struct machine *n)
     n->mono_us_base = draw_between(w, 0, 1000 * S);
     n->job_count = 0;
     n->paused_until_us = 0;
-    n->store_last_us = 0;
+    n->store_due_us = INT64_MAX;
     net_sim_host_up(w->net, (unsigned)n->index);
     const struct broker_env env = {
         .fs = fs_sim_fs(n->disk),
@@ -252,11 +276,11 @@ void machine_start_later(struct machine *n, int64_t in_us)
 static void leave_store(struct machine *n)
 {
     struct world *w = n->w;
-    if (!n->coord) return;
-    while (!list_is_empty(&n->store_calls) && !n->store_cut && !one_in(w, 3)) store_execute(n);
-    while (!list_is_empty(&n->store_calls)) list_pop_front(&n->store_calls);
-    coord_memory_abandon(w->store, n->coord->session);
-    n->coord = NULL;
+    int64_t id = session_of(n);
+    if (id < 0) return;
+    note_session(n);
+    if (!n->store_cut) coord_memory_run(w->store, id, draw(w, coord_memory_out(w->store, id) + 1));
+    coord_memory_abandon(w->store, id);
 }
 
 void machine_kill(struct machine *n, bool power)
@@ -339,8 +363,6 @@ static void machine_ended(struct machine *n)
     heap_drop(heap_of(n));
     n->run = NULL;
     n->state = MACHINE_DOWN;
-    for (size_t i = 0; i < w->session_count; i++)
-        if (w->sessions[i].node == n->index && w->sessions[i].life == n->lives) w->sessions[i].over = true;
     machine_start_later(n, draw_between(w, 1, 3 * S));
 }
 
@@ -356,10 +378,12 @@ void machine_turn(struct machine *n)
     }
     bool ended = broker_has_ended(n->run);
     leave(n, before);
-    if (ended)
+    if (ended) {
         machine_ended(n);
-    else
-        check_leaders(n);
+        return;
+    }
+    look_at_store(n);
+    check_leaders(n);
 }
 
 struct partition *machine_partition(const struct machine *n, const char *topic, int partition)
@@ -379,7 +403,7 @@ void machine_init(struct world *w, int index)
     n->random = draw(w, UINT64_MAX);
     n->skew_ms = draw_between(w, -200, 200);
     n->start.fire = on_start;
-    list_init(&n->store_calls);
+    n->store_due_us = INT64_MAX;
     n->disk = fs_sim_new(&(struct fs_sim_options){.seed = draw(w, UINT64_MAX),
                                                   .clock = &n->clock,
                                                   .journal = one_in(w, 2),

@@ -104,6 +104,7 @@ static void acked(struct batch *b, int64_t base_offset)
     struct lane *l = b->lane;
     struct producer *p = l->producer;
     p->acked++;
+    l->known = true;
     if (p->acks == -1) {
         world_of(l)->acked++;
         const struct acked_batch ab = {b->first_id, b->count, base_offset};
@@ -195,11 +196,19 @@ static bool must_settle(const struct lane *l)
     return false;
 }
 
+/* Brokers let a producer begin anywhere that they do not know, as Apache Kafka's do: of several batches of a new one,
+ * the first might be refused by a leader that is about to be told so, and the second not.  Until that is mended the
+ * first goes alone. */
+static int in_flight_max(const struct lane *l)
+{
+    return l->known || !l->producer->idempotent ? l->producer->in_flight_max : 1;
+}
+
 static void lane_send(struct lane *l)
 {
     const struct producer *p = l->producer;
     if (l->waits || (p->idempotent && p->producer_id < 0)) return;
-    while (l->in_flight < MIN(p->in_flight_max, l->count) && !must_settle(l)) {
+    while (l->in_flight < MIN(in_flight_max(l), l->count) && !must_settle(l)) {
         int node = p->client.map.places[l->topic][l->partition].node;
         if (node < 0) {
             if (l->in_flight == 0) lane_wait(l);

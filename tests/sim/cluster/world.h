@@ -41,15 +41,9 @@ enum machine_state {
     MACHINE_STOPPING /* it was told to stop */
 };
 
-/* Something that a node has asked for and that happens later: a job of its workers, a call of the store. */
+/* A job of its workers, which runs some time. */
 struct machine_job {
     struct job *job;
-    int64_t at_us;
-};
-
-struct store_call {
-    struct list_node link;
-    struct coord_call *call;
     int64_t at_us;
 };
 
@@ -69,20 +63,16 @@ struct machine {
     struct machine_job *jobs;
     size_t job_count, job_cap;
 
-    /* Its session with the store. */
-    struct coord *coord;
-    const struct coord_ops *coord_ops;
-    struct list store_calls; /* not executed yet */
-    int64_t store_last_us;   /* when the latest of them arrives */
-    bool store_cut;
+    bool store_cut;       /* it does not reach the store */
+    int64_t store_due_us; /* when the store has some of what it asks for; INT64_MAX: it asks for nothing */
 
     struct timer start; /* it is started again */
 };
 
-/* One of the store's sessions, of a node's life. */
+/* One of the store's sessions. */
 struct session {
     int64_t id, heard_us; /* heard_us: when the store last heard of it */
-    int node, life;
+    int node;
     bool over;
 };
 
@@ -150,6 +140,7 @@ struct lane {
     int topic, partition;
     struct batch *batches[BATCHES_MAX];
     int count, in_flight;
+    bool known; /* one of them is acknowledged */
     int32_t next_sequence;
     uint64_t next_id;
     bool waits; /* for new metadata, or a pause */
@@ -315,6 +306,8 @@ void machine_turn(struct machine *n);
 /* The same of what it has sent to the store. */
 int64_t machine_store_due_us(const struct machine *n);
 void machine_store_turn(struct machine *n);
+void machine_cut_store(struct machine *n, bool cut);
+void machine_expire(struct machine *n);
 /* Sessions that were not heard of for too long expire. */
 void sessions_start(struct world *w);
 bool machine_serves(const struct machine *n);
