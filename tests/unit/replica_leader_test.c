@@ -225,7 +225,7 @@ static void a_follower_enters_by_the_controllers_word(void **state)
     assert_int_equal(h.calls, 1);
 }
 
-static void a_silent_follower_leaves_by_its_timer(void **state)
+static void silent_followers_leave_by_their_timer(void **state)
 {
     (void)state;
     say(BROKER, 0, 0, 3);
@@ -233,15 +233,12 @@ static void a_silent_follower_leaves_by_its_timer(void **state)
     fetched(1, 1);
     fetched(2, 1);
     append(1);
-    for (int i = 0; i < 3 * LAG_MS / 10 && !h.call; i++) {
-        if (i % 20 == 0) fetched(2, 2);
-        turns(&h.w, 1);
-    }
-    ASSERT_ASKED(BROKER, 2);
+    for (int i = 0; i < 3 * LAG_MS / 10 && !h.call; i++) turns(&h.w, 1); /* nobody fetches, and so nobody looks */
+    ASSERT_ASKED(BROKER);
     assert_int_equal(partition_high_watermark(p0()), 1);
     answer(OK, KERR_NONE, KERR_NONE, 1);
     assert_int_equal(partition_high_watermark(p0()), 2);
-    assert_int_equal(p0()->in_sync_count, 2);
+    assert_int_equal(p0()->in_sync_count, 1);
 }
 
 static void a_refused_proposal_is_taken_back_and_made_again_later(void **state)
@@ -496,7 +493,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_high_watermark_follows_the_slowest_member),
         TEST(a_follower_enters_by_the_controllers_word),
-        TEST(a_silent_follower_leaves_by_its_timer),
+        TEST(silent_followers_leave_by_their_timer),
         TEST(a_refused_proposal_is_taken_back_and_made_again_later),
         TEST(what_the_controller_knows_better_waits_for_its_word),
         TEST(other_errors_are_asked_again),
