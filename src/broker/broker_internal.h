@@ -21,7 +21,7 @@ struct broker_run {
     struct start *start; /* while it starts */
     struct registration *registration;
     struct leaving *leaving; /* a controlled shutdown has begun */
-    struct fault fault; /* why it could not start */
+    struct fault fault;      /* why it could not start */
     enum err err;
     bool started, stopping, ended;
     bool drained, controller_stopping, controller_stopped; /* stop.c: how far it is */
@@ -34,8 +34,8 @@ struct broker_run {
 void run_start(struct broker_run *run);
 /* What is left of a start that was cut off; the loops have stopped. */
 void run_start_abandon(struct broker_run *run);
-/* stop.c: any time on the home loop, until `stopping`; ends in loop_stop() of all loops.  A second time it does not wait
- * for others to take over any more. */
+/* stop.c: any time on the home loop, until `stopping`; ends in loop_stop() of all loops.  A second time it does not
+ * wait for others to take over any more. */
 void run_stop(struct broker_run *run);
 /* A start that failed: remembers why and stops. */
 void run_fail(struct broker_run *run, enum err e, const struct fault *f);

@@ -28,10 +28,10 @@ struct group_batch {
     struct hosted *h;
     struct append append;
     struct buf *buf;
-    struct list writes;         /* struct group_write */
-    struct partition *p; /* a reference */
-    struct left *left;   /* where it has moved from while this was being appended */
-    uint32_t flushes_failed;    /* of the partition, when the append began */
+    struct list writes;      /* struct group_write */
+    struct partition *p;     /* a reference */
+    struct left *left;       /* where it has moved from while this was being appended */
+    uint32_t flushes_failed; /* of the partition, when the append began */
     int64_t due_us;
     struct loop_msg msg;
     struct partition_waiter waiter;

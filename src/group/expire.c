@@ -1,8 +1,8 @@
 /* expire.c: offsets that have outlived their retention (KIP-211), and offsets of topics that are gone.
  *
  * A sweep walks the shard's groups and stops after so much work; a timer that is due at once lets it go on in the next
- * turn.  Where much expires at once it also waits for what it has written.  A group is looked at in one go.  Topics that
- * are gone come first, a topic of a group at a time. */
+ * turn.  Where much expires at once it also waits for what it has written.  A group is looked at in one go.  Topics
+ * that are gone come first, a topic of a group at a time. */
 #include "group/group_internal.h"
 
 enum {

@@ -16,7 +16,7 @@ struct log_dir {
     _Atomic bool offline;
     _Atomic int why; /* enum err; what it went offline for */
     struct loop_msg offline_msg;
-    bool unclean; /* at the end: something of it could not be written; checkpoint_lock */
+    bool unclean;          /* at the end: something of it could not be written; checkpoint_lock */
     _Atomic uint64_t cuts; /* of logs, for partition_file_cut(); */
     uint64_t cuts_filed;   /*   which checkpoints know; checkpoint_lock */
     /* replicas_space.c */
@@ -130,7 +130,7 @@ struct replicas {
     struct log_dir *dirs;
     size_t dir_count;
     int32_t broker_id; /* replicas_identify() */
-    unsigned threads; /* that open and close logs */
+    unsigned threads;  /* that open and close logs */
     struct partition_services services;
     struct plog_files files;    /* replicas_files.c */
     pthread_mutex_t files_lock; /* one makes room at a time; the logs' locks come after it */
