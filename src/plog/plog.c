@@ -16,6 +16,7 @@
  * takes back what it had assigned.  The lock's order: it is the innermost, nothing is called under it. */
 #include "plog/plog.h"
 
+#include "plog/checkpoint.h"
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
@@ -76,6 +77,16 @@ int64_t plog_cleaned(const struct plog *pl)
 struct uuid plog_topic_id(const struct plog *pl)
 {
     return pl->topic_id;
+}
+
+enum err plog_take_topic_id(struct plog *pl, struct uuid topic_id)
+{
+    ASSERT(uuid_is_zero(pl->topic_id) && !uuid_is_zero(topic_id));
+    char *path = plog_path(pl, PARTITION_METADATA);
+    enum err e = partition_metadata_write(topic_id, pl->fs, path);
+    mem_free(path);
+    if (!e) pl->topic_id = topic_id;
+    return e;
 }
 
 int64_t plog_size(struct plog *pl)

@@ -128,7 +128,9 @@ MUST_USE enum err plog_retire_held(struct plog *pl, const char *to);
 
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
+/* Zero: its topic was made before topics had ids.  Until it is given one, and the log its file. */
 struct uuid plog_topic_id(const struct plog *pl);
+MUST_USE enum err plog_take_topic_id(struct plog *pl, struct uuid topic_id);
 /* First offset that readers may ask for; the published end (next offset to be read by others).  No lock. */
 int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
