@@ -203,6 +203,9 @@ int64_t segment_end(const struct plog *pl, size_t at)
 
 /* ---- A group: taken under the lock */
 
+/* The next segment must be able to begin behind the last record. */
+#define OFFSET_MAX (SEGMENT_BASE_MAX - 1)
+
 /* One or more batches with offsets of their own: they must ascend and start at or after `next`. */
 static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t next)
 {
@@ -213,7 +216,7 @@ static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t
         if (a->size - at < BATCH_HEADER_SIZE || batch_parse_header(&b, a->data + at, (int64_t)(a->size - at)) != OK)
             return KERR_CORRUPT_MESSAGE;
         if (too_large && (size_t)b.size < a->size) return KERR_RECORD_LIST_TOO_LARGE;
-        if (b.base_offset < next || b.last_offset_delta < 0 || b.base_offset > INT64_MAX - b.last_offset_delta - 1)
+        if (b.base_offset < next || b.last_offset_delta < 0 || b.base_offset > OFFSET_MAX - b.last_offset_delta)
             return KERR_OFFSET_OUT_OF_RANGE;
         if (a->base_offset < 0) {
             a->base_offset = b.base_offset;
@@ -246,7 +249,7 @@ static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t
     a->base_offset = next;
     a->last_offset = batch_last_offset(&a->info);
     a->max_timestamp = a->info.max_timestamp;
-    return KERR_NONE;
+    return a->last_offset <= OFFSET_MAX ? KERR_NONE : KERR_OFFSET_OUT_OF_RANGE;
 }
 
 /* Kafka's LogSegment.shouldRoll, for the segment as it will be with the group written. */
