@@ -700,6 +700,11 @@ void controller_free(struct controller *c)
     mem_free(c);
 }
 
+bool controller_is_active(const struct controller *c)
+{
+    return c->state == CONTROLLER_ACTIVE;
+}
+
 /* --- looking inside --- */
 
 enum controller_state controller_state(const struct controller *c)

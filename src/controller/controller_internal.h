@@ -80,9 +80,9 @@ struct event {
 
 struct controller {
     struct controller_options opt;
-    enum controller_state state;
-    int32_t epoch;         /* of the controller's office */
-    int32_t epoch_version; /* of /controller_epoch: every write checks it */
+    _Atomic enum controller_state state; /* written by state_set() alone, read by any thread */
+    int32_t epoch;                       /* of the controller's office */
+    int32_t epoch_version;               /* of /controller_epoch: every write checks it */
 
     struct topic *topics; /* by name */
     struct topic *topics_by_id;
@@ -421,6 +421,7 @@ struct op {
     size_t count;
     /* Producer ids: */
     int32_t broker_id;
+    int64_t broker_epoch;
     struct bytes block;
     int32_t block_version; /* -1: there is no node */
     int64_t producer_id_start;

@@ -282,7 +282,8 @@ MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Drops everything: the log is empty and goes on at `offset`, above or below where it was (a follower whose leader has
  * nothing left of what it lacks).  A crash in the midst of it leaves a beginning of the old log, or the new one. Start,
- * recovery point and plog_cleaned() change: as above.  ERR_RANGE: no log begins there; nothing has changed. */
+ * recovery point and plog_cleaned() change, and after an error that passes the log is empty at `offset` already: as
+ * above.  ERR_RANGE: no log begins there; nothing has changed. */
 MUST_USE enum err plog_start_anew(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.
