@@ -51,6 +51,19 @@ static void leads(struct machine *n, int topic, int partition, int32_t epoch)
     m->leaders[m->leader_count++].life = n->lives;
 }
 
+bool is_last_leader(const struct world *w, int topic, int partition, int node)
+{
+    const struct model_part *m = &w->topics[topic].parts[partition];
+    int32_t epoch = -1;
+    int last = -1;
+    for (size_t i = 0; i < m->leader_count; i++) {
+        if (m->leaders[i].epoch < epoch) continue;
+        epoch = m->leaders[i].epoch;
+        last = m->leaders[i].node;
+    }
+    return last == node;
+}
+
 void check_leaders(struct machine *n)
 {
     struct world *w = n->w;

@@ -155,11 +155,13 @@ static void lane_renew(struct lane *l)
     }
 }
 
-/* Somebody else than who leads now was sent it first, and has maybe written it. */
+/* Somebody else than who leads now was sent it first, and has maybe written it; or the broker takes itself for the
+ * leader that it was, and lacks what another one has written since. */
 static bool may_be_forgotten(const struct batch *b, int node)
 {
     const struct world *w = world_of(b->lane);
     const struct place *at = &b->lane->producer->client.map.places[b->lane->topic][b->lane->partition];
+    if (!is_last_leader(w, b->lane->topic, b->lane->partition, node)) return true;
     return b->first.node != node || b->first.life != w->nodes[node].lives || b->first.epoch != at->epoch;
 }
 

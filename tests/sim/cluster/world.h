@@ -355,6 +355,8 @@ void check_acked(struct world *w, int topic, int partition, const struct acked_b
 void check_seen(struct world *w, int topic, int partition, int64_t offset, uint64_t id, const char *who);
 /* After a turn of the node: one leader an epoch. */
 void check_leaders(struct machine *n);
+/* In the latest epoch that there has been. */
+bool is_last_leader(const struct world *w, int topic, int partition, int node);
 /* What consumers must have seen by now; the world is whole. */
 void check_end(struct world *w);
 /* The id of a record of ours. */
