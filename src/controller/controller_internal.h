@@ -55,7 +55,7 @@ struct broker {
     int32_t version;    /* of its registration's node */
     bool seen;          /* in the listing that is being worked off */
     bool unreachable;   /* registered, but its process looks dead: controller_broker_unreachable() */
-    bool restarted;     /* its registration is another than before: for a moment it counts as gone */
+    bool restarted;     /* its registration is another than before, and the partitions have not been looked at since */
     bool shutting_down; /* has asked for a controlled shutdown: it is given no leaders any more */
     bool announced;     /* the channel knows it */
     struct arena arena; /* of `info` */
@@ -259,13 +259,17 @@ bool elections_give(struct elections *el, struct topic *t, int32_t partition);
 bool partition_start(const struct controller *c, struct controller_partition *p);
 /* May be given the lead: alive, and not about to go. */
 bool replica_is_electable(const struct controller *c, const struct controller_partition *p, int32_t id);
+/* The broker is another process than the one that was there when the partition's state was written: what the old one
+ * had not synced may be lost.  Where there is no other replica nobody is ahead of it, and it makes no difference. */
+bool replica_has_restarted(const struct controller *c, const struct controller_partition *p, int32_t id);
 /* The first of `ids` that is in sync and electable; -1: none. */
 int32_t replica_choose(const struct controller *c, const struct controller_partition *p, const int32_t *ids,
                        int32_t count);
-/* Replicas are known to have gone: takes them out of the in-sync set, in memory, but for the last ones; a leader that
- * is gone for good is deposed.  False: nothing to change. */
+/* Replicas are known to have gone or restarted: takes them out of the in-sync set, in memory, but for the last ones; a
+ * leader that is gone for good or has restarted is deposed.  False: nothing to change. */
 bool partition_fence(const struct controller *c, struct controller_partition *p);
-/* Gives the lead, in memory.  The dead leave the in-sync set; a leader that was not in sync is alone in it. */
+/* Gives the lead, in memory.  The dead leave the in-sync set, and with a leader that has not restarted those that have;
+ * a leader that was not in sync is alone in it. */
 void partition_lead(const struct controller *c, struct controller_partition *p, int32_t leader);
 
 /* --- changes.c: states of partitions on their way into the store, to the brokers and into the log --- */

@@ -239,6 +239,9 @@ static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t
     if (a->origin == APPEND_REPLICA) return assign_replica(pl, a, next);
     if ((int64_t)a->size > pl->config.segment_bytes) return KERR_RECORD_LIST_TOO_LARGE;
     ASSERT(a->size == (size_t)a->info.size);
+    /* Between plog_epoch_begin() and the partition's new role a leader that goes on leading appends, in its old epoch:
+     * behind the start of the new one it would send every follower back to that start, for ever. */
+    a->leader_epoch = MAX(a->leader_epoch, epochs_latest(&pl->epochs));
     a->info.base_offset = next;
     a->info.leader_epoch = a->leader_epoch;
     if (pl->config.log_append_time) {
