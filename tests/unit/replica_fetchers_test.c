@@ -16,7 +16,7 @@ static void a_follower_gets_what_the_leader_has(void **state)
     check_same(&fw, 1);
     assert_int_equal(leader.full_fetches, 1);
     /* From now on only what changes is named. */
-    int fetches = leader.fetches;
+    int named = leader.named;
     leader_append(1, 1);
     run_to_rest(&fw);
     check_same(&fw, 1);
