@@ -102,6 +102,9 @@ struct controller_options {
     /* Each change of state, on the controller's loop; NULL: nobody listens.  `epoch` is the controller epoch while
      * loading and active. */
     void (*state_changed)(void *arg, enum controller_state state, int32_t epoch);
+    /* A broker or a topic whose node in the store is malformed is left out, with an ERROR: nothing is changed for it.
+     * Otherwise it keeps the controller out of office. */
+    bool leaves_out_malformed;
     /* The store's content cannot be used (malformed node, failed store): the controller stays out of office. */
     void (*failed)(void *arg, const struct fault *f);
     void *arg; /* of validate_topic, state_changed and failed */
