@@ -258,7 +258,9 @@ struct controller_partition {
     int32_t leader, leader_epoch; /* leader -1: none */
     int32_t controller_epoch;     /* of the controller that decided */
     int32_t state_version;        /* of the state's znode, Kafka's partition epoch; -1: not written yet */
+    int64_t state_zxid;           /* when the state was last written; INT64_MAX: since this controller is in office */
     int8_t leader_recovery_state;
+    bool listed; /* /admin/reassign_partitions names it, and the reassignment has begun */
 };
 
 struct controller_topic {

@@ -303,7 +303,7 @@ static enum err anew_go_on(struct plog *pl)
 
 enum err plog_start_anew(struct plog *pl, int64_t offset)
 {
-    ASSERT(offset >= 0 && offset <= SEGMENT_BASE_MAX);
+    if (offset < 0 || offset > SEGMENT_BASE_MAX) return ERR_RANGE;
     enum err e = exclusive_begin_settled(pl);
     if (e) return e;
     LOG_INFO("started_anew", "dir=%s from=%" PRId64 " to=%" PRId64 " at=%" PRId64, pl->dir, plog_start(pl),
