@@ -128,7 +128,9 @@ MUST_USE enum err plog_retire_held(struct plog *pl, const char *to);
 
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
+/* Zero: its topic was made before topics had ids.  Until it is given one, and the log its file. */
 struct uuid plog_topic_id(const struct plog *pl);
+MUST_USE enum err plog_take_topic_id(struct plog *pl, struct uuid topic_id);
 /* First offset that readers may ask for; the published end (next offset to be read by others).  No lock. */
 int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
@@ -281,7 +283,8 @@ MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Drops everything: the log is empty and goes on at `offset`, above or below where it was (a follower whose leader has
  * nothing left of what it lacks).  A crash in the midst of it leaves a beginning of the old log, or the new one. Start,
- * recovery point and plog_cleaned() change: as above. */
+ * recovery point and plog_cleaned() change, and after an error that passes the log is empty at `offset` already: as
+ * above.  ERR_RANGE: no log begins there; nothing has changed. */
 MUST_USE enum err plog_start_anew(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.

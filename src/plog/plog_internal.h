@@ -51,7 +51,10 @@ struct plog {
     bool claimed;         /* files_claim(): segments' files are being made or changed without the role */
     enum err failed;      /* the directory failed: nothing is written any more */
     enum err uncut;       /* what a cut has left undone, passing, for this reason: nothing is written before the rest */
-    bool torn;            /* the same of a failed write, in the active segment behind its size */
+    bool anew; /* with uncut: it is plog_start_anew() that goes on; the files of these segments are still there: */
+    struct segment **leaving;
+    size_t leaving_count;
+    bool torn;                 /* the same of a failed write, in the active segment behind its size */
     struct exchange *exchange; /* clean_swap.c; of who has the claim, or the role without one */
 
     /* Also read without the lock; written under it. */
