@@ -429,8 +429,9 @@ static void take_part(struct followed *fo, const struct fetch_response_partition
         diverge(fo, &pd->diverging_epoch);
         return;
     }
-    fo->leader_high_watermark = pd->high_watermark;
-    fo->leader_start = pd->log_start_offset;
+    fo->leader_high_watermark = MAX(pd->high_watermark, 0);
+    /* No log starts above its high watermark; what is told otherwise deletes nothing here. */
+    fo->leader_start = pd->log_start_offset <= fo->leader_high_watermark ? pd->log_start_offset : 0;
     if (pd->records.bytes.size > 0) {
         fo->frame = buf_ref(frame);
         fo->data = frame->data + (pd->records.bytes.data - frame->data);

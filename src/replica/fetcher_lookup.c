@@ -48,7 +48,7 @@ static void settle_part(struct looked *lk)
         followed_enter(fo, FOLLOWED_STUCK);
         return;
     }
-    if (lk->kerr || leader_end < 0 || leader_start < 0) {
+    if (lk->kerr || leader_start < 0 || leader_end < leader_start) {
         LOG_LIMITED(LOG_LEVEL_INFO, "lookup_failed", "topic=%s partition=%d leader=%d error=%s", fo->p->topic,
                     fo->p->index, fo->fr->leader, kerr_name((int16_t)lk->kerr));
         followed_delay(fo, lk->kerr == KERR_NOT_LEADER_OR_FOLLOWER || lk->kerr == KERR_UNKNOWN_LEADER_EPOCH);

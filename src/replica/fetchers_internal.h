@@ -199,6 +199,7 @@ struct fetchers {
     struct list fetchers;
     size_t fetcher_count;
     bool stopping;
+    bool stop_told;
     void (*stopped)(void *arg);
     void *stopped_arg;
     struct loop_msg stopped_msg;

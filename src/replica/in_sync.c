@@ -138,6 +138,8 @@ bool in_sync_note(struct in_sync *s, struct follower *f, const struct follower_n
     f->fetched_ms = news->now_ms;
     f->end_then = news->end;
     s->now_ms = MAX(s->now_ms, news->now_ms);
+    /* Kafka gives it the whole replica.lag.time.max.ms, as one that lags; but a new disk must not be elected. */
+    if (is_member(f) && news->fetch_offset < news->high_watermark) f->caught_up_ms = FOLLOWER_NEVER_MS;
     return true;
 }
 

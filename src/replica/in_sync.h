@@ -72,10 +72,11 @@ void in_sync_clear(struct in_sync *s);
 struct follower *in_sync_find(const struct in_sync *s, int32_t broker_id);
 
 /* A follower has everything below `fetch_offset`, which it told at `now_ms`, when our log ended at `end`.  False: it
- * was told by an earlier life of its broker. */
+ * was told by an earlier life of its broker.  A member that has less than is below the high watermark has lost what it
+ * had: it leaves. */
 struct follower_news {
     int64_t fetch_offset, log_start, broker_epoch;
-    int64_t end, now_ms;
+    int64_t end, high_watermark, now_ms;
 };
 bool in_sync_note(struct in_sync *s, struct follower *f, const struct follower_news *news);
 

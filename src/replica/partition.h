@@ -159,14 +159,15 @@ MUST_USE enum err partition_file_cut(struct partition *p);
 struct follower_fetch {
     int32_t broker_id;
     int64_t broker_epoch; /* -1: it does not say */
-    bool knows_epoch;     /* the fetch has named the leader's epoch */
+    int32_t leader_epoch; /* that the fetch has named; -1: none */
     int64_t fetch_offset; /* its log's end */
     int64_t log_start;
     int64_t now_us; /* monotonic */
 };
 /* After the leader checks and the read: the follower has all below `fetch_offset`.  Moves the high watermark, proposes
  * to let it into the in-sync set, wakes who waits.  KERR_NOT_LEADER_OR_FOLLOWER: also when its broker has started anew
- * since; KERR_UNKNOWN_LEADER_EPOCH or that one when it is no replica.  Any loop. */
+ * since; KERR_UNKNOWN_LEADER_EPOCH or that one when it is no replica; what the checks say, if the role or the log has
+ * changed since them.  Any loop. */
 enum kerr partition_follower_fetched(struct partition *p, const struct follower_fetch *ff);
 /* The same answers before anything is read for it. */
 enum kerr partition_check_follower(struct partition *p, int32_t broker_id, bool knows_epoch);
