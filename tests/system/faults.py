@@ -138,11 +138,10 @@ class Chaos:
         if not broker.log_dir.is_mount():
             return
         self._note(f"the disk of broker {broker.number} is full")
-        with open(broker.log_dir / BALLAST, "wb") as ballast:
+        with open(broker.log_dir / BALLAST, "wb", buffering=0) as ballast:  # nothing is left for the close to write
             try:
                 while True:
                     ballast.write(b"\0" * 65536)
-                    ballast.flush()
             except OSError:
                 pass
         said, goal = len(broker.output()), self.load.acknowledged() + 200
