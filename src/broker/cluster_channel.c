@@ -478,7 +478,7 @@ static void controller_failed(void *arg, const struct fault *f)
 {
     struct cluster_channel *ch = arg;
     LOG_ERROR("controller_failed", "reason=\"%s\"", f->text);
-    run_fail(ch->run, f->code, f);
+    if (ch->run->br.alone) run_fail(ch->run, f->code, f); /* in a cluster it serves on, and tries again */
 }
 
 void cluster_channel_open(struct cluster_channel **out, struct broker_run *run)
@@ -494,6 +494,7 @@ void cluster_channel_open(struct cluster_channel **out, struct broker_run *run)
         .loop = home(ch),
         .rng = br->rng,
         .broker_id = br->id,
+        .leaves_out_malformed = !br->alone,
         .inter_broker_listener = str_of(config_inter_broker(cfg)->name),
         .partitions_default = (int32_t)config_i64(cfg, CFG_NUM_PARTITIONS),
         .replication_factor_default = (int16_t)config_i64(cfg, CFG_DEFAULT_REPLICATION_FACTOR),

@@ -63,7 +63,8 @@ static void leave_office(struct controller *c)
 {
     bool wrong = c->tables_wrong;
     if (c->state != CONTROLLER_STANDBY && !c->session_ended) release_office(c);
-    c->deposed = c->tables_wrong = c->session_ended = c->fenced = c->reassign_queued = false;
+    c->deposed = c->tables_wrong = c->session_ended = c->fenced = false;
+    c->reassign_queued = c->others_queued = c->listed = false;
     balance_stop(c);
     deletion_abandon(c);
     state_clear(c);
@@ -166,6 +167,14 @@ void controller_fail(struct controller *c, const struct fault *f)
     if (c->opt.failed) c->opt.failed(c->opt.arg, f);
 }
 
+bool controller_leaves_out(const struct controller *c, struct fault *f)
+{
+    if (f->code != ERR_CORRUPT || !c->opt.leaves_out_malformed) return false;
+    LOG_ERROR("left_out", "reason=\"%s\"", f->text);
+    *f = (struct fault){0};
+    return true;
+}
+
 /* --- running for office, and reading the state --- */
 
 enum office_stage {
@@ -220,6 +229,14 @@ static void office_fault(struct office *o, enum err e, const char *what, const c
     if (o->fault.code) return;
     fault_set(&o->fault, e, "The controller cannot read %s from the coordination store: %s.", what,
               text ? text : err_text(e));
+}
+
+/* True: it is left out. */
+static bool office_malformed(struct office *o, struct fault *f)
+{
+    if (controller_leaves_out(o->c, f)) return true;
+    if (!o->fault.code) o->fault = *f;
+    return false;
 }
 
 static struct coord_to office_to(struct office *o, coord_done_fn done, void *arg)
@@ -412,34 +429,12 @@ static void broker_read(void *arg, const struct coord_result *r)
     struct read *rd = arg;
     struct office *o = rd->o;
     if (r->err == OK) {
-        enum err e = broker_load(o->c, rd->partition, r, &o->fault);
-        (void)e; /* o->fault has it */
+        struct fault f = {0};
+        if (broker_load(o->c, rd->partition, r, &f)) office_malformed(o, &f);
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a broker", r->text);
     }
     event_call_done(o->c, &o->ev, OK);
-}
-
-static void topic_load(struct controller *c, struct str name, const struct znode_topic *zt, int32_t version,
-                       struct fault *f)
-{
-    if (zt->partition_count > 0 && zt->partitions[zt->partition_count - 1].partition >= CONTROLLER_PARTITIONS_MAX) {
-        fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a partition %d: too many.",
-                  STR_ARG(name), zt->partitions[zt->partition_count - 1].partition);
-        return;
-    }
-    struct topic *t = topic_add(c, name, zt->topic_id);
-    t->version = version;
-    if (zt->partition_count) topic_resize(t, zt->partitions[zt->partition_count - 1].partition + 1);
-    for (size_t i = 0; i < zt->partition_count; i++) {
-        const struct znode_replicas *zr = &zt->partitions[i];
-        struct controller_partition *p = &t->partitions[zr->partition];
-        partition_set_replicas(p, zr->replicas, zr->replica_count);
-        p->adding = ids_copy(zr->adding, zr->adding_count);
-        p->adding_count = zr->adding_count;
-        p->removing = ids_copy(zr->removing, zr->removing_count);
-        p->removing_count = zr->removing_count;
-    }
 }
 
 static void topic_read(void *arg, const struct coord_result *r)
@@ -449,9 +444,9 @@ static void topic_read(void *arg, const struct coord_result *r)
     struct znode_topic zt;
     if (r->err == OK) {
         struct fault f = {OK, ""};
-        if (znode_topic_decode(&o->scratch, r->path, r->data, &zt, &f) == OK)
-            topic_load(o->c, rd->name, &zt, r->stat.version, &f);
-        if (f.code && !o->fault.code) o->fault = f;
+        enum err e = znode_topic_decode(&o->scratch, r->path, r->data, &zt, &f);
+        if (!e) e = topic_load(o->c, rd->name, &zt, r->stat.version, &f);
+        if (e) office_malformed(o, &f);
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a topic", r->text);
     }
@@ -473,7 +468,8 @@ static void office_read_topics(struct office *o)
     for (size_t i = 0; i < o->topic_count; i++) {
         struct read *rd = reads++;
         *rd = (struct read){.o = o, .name = o->topics[i]};
-        coord_get(c->opt.coord, znode_topic_path(&o->arena, rd->name), COORD_NO_WATCH, office_to(o, topic_read, rd));
+        coord_get(c->opt.coord, znode_topic_path(&o->arena, rd->name), (struct coord_watch){topic_watch_fired, c},
+                  office_to(o, topic_read, rd));
     }
 }
 
@@ -491,9 +487,10 @@ static void state_read(void *arg, const struct coord_result *r)
             p->controller_epoch = zs.controller_epoch;
             p->leader_recovery_state = zs.leader_recovery_state;
             p->state_version = r->stat.version;
+            p->state_zxid = r->stat.mzxid;
             partition_set_isr(p, zs.isr, zs.isr_count);
-        } else if (!o->fault.code) {
-            o->fault = f;
+        } else {
+            rd->topic->left_out = office_malformed(o, &f);
         }
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a partition's state", r->text);
@@ -518,6 +515,15 @@ static void office_read_states(struct office *o)
         arena_reset(&paths);
     }
     arena_fini(&paths);
+}
+
+static void office_leave_out(struct controller *c)
+{
+    struct topic *t, *next;
+    HASH_ITER(by_name, c->topics, t, next)
+    {
+        if (t->left_out) topic_remove(c, t);
+    }
 }
 
 static void ignored(void *arg, const struct coord_result *r)
@@ -545,6 +551,25 @@ static void office_mark_deletions(struct office *o)
         };
         coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), office_to(o, ignored, o));
     }
+}
+
+static void topics_named(void *arg, enum err e, size_t failed_step, const struct coord_result *r)
+{
+    struct office *o = arg;
+    (void)failed_step;
+    (void)r;
+    if (e && !o->c->deposed) controller_reload(o->c); /* somebody else has changed one of them */
+}
+
+static void office_name_topics(struct office *o)
+{
+    struct writes w;
+    writes_init(&w, o->c, &o->ev, &o->arena);
+    w.done = topics_named;
+    w.arg = o;
+    topics_name(&w);
+    writes_flush(&w);
+    writes_fini(&w);
 }
 
 static enum step office_failed(struct controller *c, struct office *o)
@@ -605,18 +630,21 @@ static enum step office_run(struct controller *c, struct event *ev)
     case OFFICE_READ_STATES:
         ev->stage = OFFICE_LOADED;
         office_mark_deletions(o);
+        office_name_topics(o);
         office_read_states(o);
         if (ev->pending) return STEP_WAIT;
         FALLTHROUGH;
     case OFFICE_LOADED: break;
     }
     bool won = o->won, lost = o->lost;
+    office_leave_out(c);
     office_end(o);
     if (won) {
         state_set(c, CONTROLLER_ACTIVE);
         brokers_queue(c, true);
         log_dirs_watch(c);
         isr_changes_watch(c);
+        others_look(c);
         balance_start(c);
     } else if (!lost) {
         office_queue(c);
@@ -697,6 +725,11 @@ void controller_free(struct controller *c)
     state_clear(c);
     mem_free((void *)(uintptr_t)c->opt.inter_broker_listener.data);
     mem_free(c);
+}
+
+bool controller_is_active(const struct controller *c)
+{
+    return c->state == CONTROLLER_ACTIVE;
 }
 
 /* --- looking inside --- */

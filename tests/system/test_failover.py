@@ -227,3 +227,25 @@ def test_a_lost_broker_comes_back_on_an_empty_disk_with_all_its_data(cluster):
     cluster.wait_whole(60)
     load.stop()
     load.check()
+
+
+def test_a_running_controller_elects_out_of_sync_once_the_cluster_allows_it(cluster, kind):
+    """`unclean.leader.election.enable` as the cluster's default, changed while a partition waits for its last replica.
+    Kafka's controller reads the topic's settings from ZooKeeper when it elects, and looks at once as ours does."""
+    controller = cluster.controller()
+    last, behind = others(cluster, controller)
+    make_topic(cluster, "waits", [[last.number, behind.number]])
+    behind.kill()
+    wait_until(lambda: cluster.states()["waits", 0][2] == [last.number], 60, "the in-sync set has one member")
+    last.kill()
+    wait_until(lambda: leader_of(cluster, "waits") == -1, 60, "nobody leads")
+    behind.start()
+    with controller.connect() as c:
+        wait_until(lambda: len(c.metadata("waits").Brokers) == 2, 60, "it is registered again")
+        assert leader_of(cluster, "waits") == -1
+        allow = [{"Name": "unclean.leader.election.enable", "ConfigOperation": 0, "Value": "true"}]
+        asked = [{"ResourceType": 4, "ResourceName": "", "Configs": allow}]
+        assert c.call("IncrementalAlterConfigs", Resources=asked).Responses[0].ErrorCode == 0
+    wait_until(lambda: cluster.states()["waits", 0][::2] == (behind.number, [behind.number]), 60, "it leads")
+    last.start()
+    cluster.wait_whole(60)

@@ -147,8 +147,11 @@ static struct partition *p0(void)
 
 static enum kerr fetch_as(int32_t id, int64_t broker_epoch, int64_t offset)
 {
-    const struct follower_fetch ff = {
-        .broker_id = id, .broker_epoch = broker_epoch, .fetch_offset = offset, .now_us = h.w.now_us};
+    const struct follower_fetch ff = {.broker_id = id,
+                                      .broker_epoch = broker_epoch,
+                                      .leader_epoch = -1,
+                                      .fetch_offset = offset,
+                                      .now_us = h.w.now_us};
     enum kerr kerr = partition_follower_fetched(p0(), &ff);
     turns(&h.w, 1);
     return kerr;
@@ -194,8 +197,60 @@ static void the_high_watermark_follows_the_slowest_member(void **state)
     assert_int_equal(partition_high_watermark(p0()), 4);
     fetched(2, 10);
     assert_int_equal(partition_high_watermark(p0()), 10);
-    fetched(2, 7); /* it has lost some: what was promised stays */
-    assert_int_equal(partition_high_watermark(p0()), 10);
+}
+
+static void a_member_that_has_lost_what_it_had_leaves_at_once(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 3);
+    append(10);
+    assert_int_equal(fetch_as(1, 50, 10), KERR_NONE);
+    assert_int_equal(fetch_as(2, 60, 10), KERR_NONE);
+    assert_null(h.call);
+    assert_int_equal(fetch_as(2, 61, 0), KERR_NONE);
+    assert_int_equal(partition_high_watermark(p0()), 10); /* what was promised stays */
+    ASSERT_ASKED(BROKER, 1);
+    answer(OK, KERR_NONE, KERR_NONE, 1);
+    assert_int_equal(fetch_as(2, 61, 9), KERR_NONE);
+    assert_null(h.call);
+    assert_int_equal(fetch_as(2, 61, 10), KERR_NONE);
+    ASSERT_ASKED(BROKER, 1, 2);
+}
+
+static void a_fetch_of_an_earlier_leadership_says_nothing(void **state)
+{
+    (void)state;
+    say(BROKER, 3, 0, 2);
+    append(2);
+    struct follower_fetch ff = {.broker_id = 1, .broker_epoch = -1, .leader_epoch = 2, .fetch_offset = 2};
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_FENCED_LEADER_EPOCH);
+    ff.leader_epoch = 4;
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_UNKNOWN_LEADER_EPOCH);
+    ff.leader_epoch = 3;
+    ff.fetch_offset = 3;
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_OFFSET_OUT_OF_RANGE);
+    assert_int_equal(partition_high_watermark(p0()), 0);
+    ff.fetch_offset = 2;
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_NONE);
+    assert_int_equal(partition_high_watermark(p0()), 2);
+}
+
+static void an_exit_that_was_refused_is_proposed_later(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 3);
+    append(1);
+    fetched(1, 1);
+    for (int i = 0; i < 3 * LAG_MS / 10 && !h.call; i++) {
+        turns(&h.w, 1);
+        fetched(1, 1);
+    }
+    ASSERT_ASKED(BROKER, 1);
+    answer(OK, KERR_NONE, KERR_INELIGIBLE_REPLICA, 0);
+    fetched(1, 1);
+    assert_null(h.call);
+    for (int i = 0; i < LAG_MS && !h.call; i++) fetched(1, 1);
+    ASSERT_ASKED(BROKER, 1);
 }
 
 static void a_follower_enters_by_the_controllers_word(void **state)
@@ -259,6 +314,30 @@ static void a_refused_proposal_is_taken_back_and_made_again_later(void **state)
     h.w.now_us += 1000 * 1000;
     turns(&h.w, 1);
     fetched(1, 1);
+    ASSERT_ASKED(BROKER, 1);
+}
+
+/* It has been put out of the set because it is about to stop, and fetches until it is gone. */
+static void who_was_refused_does_not_hold_up_the_high_watermark(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 1);
+    append(1);
+    fetched(1, 1);
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 1); /* it may have been let in */
+    answer(OK, KERR_NONE, KERR_INELIGIBLE_REPLICA, 0);
+    assert_int_equal(partition_high_watermark(p0()), 2);
+    fetched(1, 2);
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 3);
+    h.w.now_us += 1000 * 1000;
+    turns(&h.w, 1);
+    partition_look_at_followers(p0());
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 4); /* it is gone: only its own word brings it back */
+    assert_null(h.call);
+    fetched(1, 4);
     ASSERT_ASKED(BROKER, 1);
 }
 
@@ -364,10 +443,10 @@ static void strangers_and_the_dead_have_no_say(void **state)
     (void)state;
     say(BROKER, 0, 0, 1);
     append(1);
-    struct follower_fetch ff = {.broker_id = 9, .broker_epoch = -1, .fetch_offset = 1, .knows_epoch = true};
+    struct follower_fetch ff = {.broker_id = 9, .broker_epoch = -1, .leader_epoch = 0, .fetch_offset = 1};
     assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_UNKNOWN_LEADER_EPOCH);
     assert_int_equal(partition_check_follower(p0(), 9, true), KERR_UNKNOWN_LEADER_EPOCH);
-    ff.knows_epoch = false;
+    ff.leader_epoch = -1;
     assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_NOT_LEADER_OR_FOLLOWER);
     h.dead = 1;
     fetched(1, 1);
@@ -496,9 +575,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_high_watermark_follows_the_slowest_member),
+        TEST(a_member_that_has_lost_what_it_had_leaves_at_once),
+        TEST(a_fetch_of_an_earlier_leadership_says_nothing),
+        TEST(an_exit_that_was_refused_is_proposed_later),
         TEST(a_follower_enters_by_the_controllers_word),
         TEST(silent_followers_leave_by_their_timer),
         TEST(a_refused_proposal_is_taken_back_and_made_again_later),
+        TEST(who_was_refused_does_not_hold_up_the_high_watermark),
         TEST(what_the_controller_knows_better_waits_for_its_word),
         TEST(other_errors_are_asked_again),
         TEST(a_controller_without_broker_epochs_is_asked_without),

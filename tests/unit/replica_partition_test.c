@@ -476,8 +476,11 @@ static void appends_never_promise_what_a_member_does_not_have(void **state)
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, append_many, NULL), 0);
     while (!atomic_load(&race.appended)) {
-        const struct follower_fetch ff = {
-            .broker_id = 1, .broker_epoch = -1, .fetch_offset = plog_end(p->pl), .now_us = clock_mono_us(clock)};
+        const struct follower_fetch ff = {.broker_id = 1,
+                                          .broker_epoch = -1,
+                                          .leader_epoch = -1,
+                                          .fetch_offset = plog_end(p->pl),
+                                          .now_us = clock_mono_us(clock)};
         assert_int_equal(partition_follower_fetched(p, &ff), KERR_NONE);
         check_promise(p);
         loop_turn(loop, 0);
