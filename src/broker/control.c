@@ -23,7 +23,8 @@ enum {
     /* The tables of a topic's partitions reach up to its highest number.  A request may make them grow by as much as
      * any real one does, and a lie by no more than we can bear. */
     GROWTH_ALLOWED = 1 << 20,
-    GROWTH_EACH = 16 /* and this for each partition that it names */
+    GROWTH_EACH = 16,      /* and this for each partition that it names */
+    REPLICAS_MAX = 1 << 10 /* of one partition: each is compared with each */
 };
 
 struct control {
@@ -116,12 +117,18 @@ static void growth_partition(struct growth *g, int32_t index)
     if (index < 0) g->bad = true;
 }
 
+static void check_role(struct growth *g, const struct leader_and_isr_request_leader_and_isr_partition_state *ps)
+{
+    growth_partition(g, ps->partition_index);
+    if (ps->leader_epoch < 0 || ps->replicas_count > REPLICAS_MAX || ps->isr_count > REPLICAS_MAX) g->bad = true;
+}
+
 static enum kerr growth_verdict(struct growth *g, const char *message)
 {
     if (g->index_max >= 0) g->tables += (int64_t)g->index_max + 1;
     if (!g->bad && g->tables <= GROWTH_ALLOWED + GROWTH_EACH * g->partitions) return KERR_NONE;
     LOG_LIMITED(LOG_LEVEL_WARN, "control_request_refused",
-                "message=%s reason=\"a topic's name or a partition's number that cannot be\"", message);
+                "message=%s reason=\"a topic's name or a partition's number or role that cannot be\"", message);
     return KERR_INVALID_REQUEST;
 }
 
@@ -285,8 +292,7 @@ static enum kerr check_leader_and_isr(struct control *ct, const struct leader_an
     for (int32_t t = 0; t < rq->topic_states_count; t++) {
         const struct leader_and_isr_request_leader_and_isr_topic_state *ts = &rq->topic_states[t];
         growth_topic(&g, ts->topic_name);
-        for (int32_t i = 0; i < ts->partition_states_count; i++)
-            growth_partition(&g, ts->partition_states[i].partition_index);
+        for (int32_t i = 0; i < ts->partition_states_count; i++) check_role(&g, &ts->partition_states[i]);
     }
     enum kerr kerr = growth_verdict(&g, message);
     if (kerr) return kerr;

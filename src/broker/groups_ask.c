@@ -65,10 +65,14 @@ static bool has_room(const struct groups_ask *a)
 static void refuse_gone_topics(struct groups_ask *a)
 {
     struct offset_commit_response *out = a->call.out;
+    const struct metadata *m = a->of->rq->broker->metadata;
     for (int32_t i = 0; i < out->topics_count; i++) {
         struct offset_commit_response_offset_commit_response_topic *t = &out->topics[i];
-        if (metadata_topic(a->of->rq->broker->metadata, t->name)) continue;
-        for (int32_t k = 0; k < t->partitions_count; k++) t->partitions[k].error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
+        bool by_id = !uuid_is_zero(t->topic_id); /* of the same name there may be another by now */
+        if (by_id ? metadata_topic_by_id(m, t->topic_id) : metadata_topic(m, t->name)) continue;
+        enum kerr kerr = by_id ? KERR_UNKNOWN_TOPIC_ID : KERR_UNKNOWN_TOPIC_OR_PARTITION;
+        for (int32_t k = 0; k < t->partitions_count; k++)
+            if (!t->partitions[k].error_code) t->partitions[k].error_code = (int16_t)kerr;
     }
 }
 

@@ -6,7 +6,9 @@
  * its followers.  So nothing is given up for it that cannot be taken back: a partition which nobody else can lead keeps
  * its leader until the registration goes.
  *
- * A registration with another epoch is another process: a loss and an arrival in one (Kafka's bounced brokers). */
+ * A registration with another epoch is another process: a loss and an arrival in one (Kafka's bounced brokers).  So is
+ * one that is newer than a partition's state, which a new controller finds when a broker restarted while there was
+ * none: see replica_has_restarted(). */
 #define LOG_MODULE "controller"
 
 #include <stdlib.h>
@@ -195,7 +197,11 @@ static void registration_seen(struct brokers_event *be, int32_t id, const struct
         b->seen = true;
         return;
     }
-    if (broker_load(c, id, r, &be->fault)) return; /* be->fault has it */
+    struct fault f = {0};
+    if (broker_load(c, id, r, &f)) {
+        if (!controller_leaves_out(c, &f) && !be->fault.code) be->fault = f;
+        return;
+    }
     broker_find(c, id)->seen = true;
     if (!known || restarted)
         process_came(be, id, restarted);
@@ -300,16 +306,7 @@ static const char *reason_of(const struct brokers_event *be)
 /* A partition that has a state; false: nothing to change. */
 static bool mend(struct brokers_event *be, struct topic *t, int32_t partition, bool fence)
 {
-    struct controller *c = be->c;
-    struct controller_partition *p = &t->partitions[partition];
-    bool changed = elections_give(&be->elections, t, partition);
-    if (fence && partition_fence(c, p)) changed = true;
-    if (p->leader >= 0 || !be->restarted_count) return changed;
-    set_restarted(be, false);
-    int32_t leader = replica_choose(c, p, p->replicas, p->replica_count);
-    if (leader >= 0) partition_lead(c, p, leader);
-    set_restarted(be, true);
-    return changed || leader >= 0;
+    return elections_give(&be->elections, t, partition) || (fence && partition_fence(be->c, &t->partitions[partition]));
 }
 
 static void find_changes(struct brokers_event *be)

@@ -30,6 +30,7 @@ struct topic {
     bool watched;                            /* the store will tell when that changes */
     struct controller_partition *partitions; /* by number */
     int32_t partition_count;
+    bool left_out; /* a state of its partitions is malformed; only while all is read */
     bool deleting;
     bool deletion_queued;               /* an event that removes it from the store is in the queue */
     int32_t deletion_waits;             /* StopReplica answers still to come */
@@ -55,7 +56,7 @@ struct broker {
     int32_t version;    /* of its registration's node */
     bool seen;          /* in the listing that is being worked off */
     bool unreachable;   /* registered, but its process looks dead: controller_broker_unreachable() */
-    bool restarted;     /* its registration is another than before: for a moment it counts as gone */
+    bool restarted;     /* its registration is another than before, and the partitions have not been looked at since */
     bool shutting_down; /* has asked for a controlled shutdown: it is given no leaders any more */
     bool announced;     /* the channel knows it */
     struct arena arena; /* of `info` */
@@ -80,9 +81,9 @@ struct event {
 
 struct controller {
     struct controller_options opt;
-    enum controller_state state;
-    int32_t epoch;         /* of the controller's office */
-    int32_t epoch_version; /* of /controller_epoch: every write checks it */
+    _Atomic enum controller_state state; /* written by state_set() alone, read by any thread */
+    int32_t epoch;                       /* of the controller's office */
+    int32_t epoch_version;               /* of /controller_epoch: every write checks it */
 
     struct topic *topics; /* by name */
     struct topic *topics_by_id;
@@ -123,6 +124,8 @@ void controller_pump(struct controller *c);
 void event_call_done(struct controller *c, struct event *ev, enum err e);
 /* The store's content is of no use: tells the listener and leaves office. */
 void controller_fail(struct controller *c, const struct fault *f);
+/* Whether what is malformed is left out; then it has been said, and *f is no fault any more. */
+bool controller_leaves_out(const struct controller *c, struct fault *f);
 /* The office is lost: leaves it as soon as the current event returns, and runs for it again. */
 void controller_depose(struct controller *c);
 /* What a call to the store ended with says that the office is lost, or that nobody knows what is written. */
@@ -259,13 +262,17 @@ bool elections_give(struct elections *el, struct topic *t, int32_t partition);
 bool partition_start(const struct controller *c, struct controller_partition *p);
 /* May be given the lead: alive, and not about to go. */
 bool replica_is_electable(const struct controller *c, const struct controller_partition *p, int32_t id);
+/* The broker is another process than the one that was there when the partition's state was written: what the old one
+ * had not synced may be lost.  Where there is no other replica nobody is ahead of it, and it makes no difference. */
+bool replica_has_restarted(const struct controller *c, const struct controller_partition *p, int32_t id);
 /* The first of `ids` that is in sync and electable; -1: none. */
 int32_t replica_choose(const struct controller *c, const struct controller_partition *p, const int32_t *ids,
                        int32_t count);
-/* Replicas are known to have gone: takes them out of the in-sync set, in memory, but for the last ones; a leader that
- * is gone for good is deposed.  False: nothing to change. */
+/* Replicas are known to have gone or restarted: takes them out of the in-sync set, in memory, but for the last ones; a
+ * leader that is gone for good or has restarted is deposed.  False: nothing to change. */
 bool partition_fence(const struct controller *c, struct controller_partition *p);
-/* Gives the lead, in memory.  The dead leave the in-sync set; a leader that was not in sync is alone in it. */
+/* Gives the lead, in memory.  The dead leave the in-sync set, and with a leader that has not restarted those that have;
+ * a leader that was not in sync is alone in it. */
 void partition_lead(const struct controller *c, struct controller_partition *p, int32_t leader);
 
 /* --- changes.c: states of partitions on their way into the store, to the brokers and into the log --- */
@@ -421,6 +428,7 @@ struct op {
     size_t count;
     /* Producer ids: */
     int32_t broker_id;
+    int64_t broker_epoch;
     struct bytes block;
     int32_t block_version; /* -1: there is no node */
     int64_t producer_id_start;

@@ -117,7 +117,7 @@ static void partition_fini(struct controller_partition *p)
     mem_free(p->removing);
     mem_free(p->isr);
     mem_free(p->offline);
-    *p = (struct controller_partition){.leader = -1, .state_version = -1};
+    *p = (struct controller_partition){.leader = -1, .state_version = -1, .state_zxid = INT64_MAX};
 }
 
 void topic_remove(struct controller *c, struct topic *t)
@@ -142,7 +142,7 @@ void topic_resize(struct topic *t, int32_t count)
     for (int32_t i = count; i < t->partition_count; i++) partition_fini(&t->partitions[i]);
     t->partitions = mem_realloc(t->partitions, (size_t)count * sizeof *t->partitions);
     for (int32_t i = t->partition_count; i < count; i++)
-        t->partitions[i] = (struct controller_partition){.leader = -1, .state_version = -1};
+        t->partitions[i] = (struct controller_partition){.leader = -1, .state_version = -1, .state_zxid = INT64_MAX};
     t->partition_count = count;
 }
 
@@ -186,7 +186,7 @@ struct broker *broker_find(const struct controller *c, int32_t id)
 bool broker_is_alive(const struct controller *c, int32_t id)
 {
     const struct broker *b = broker_find(c, id);
-    return b && !b->unreachable && !b->restarted;
+    return b && !b->unreachable;
 }
 
 bool broker_is_assignable(const struct controller *c, int32_t id)

@@ -203,6 +203,9 @@ int64_t segment_end(const struct plog *pl, size_t at)
 
 /* ---- A group: taken under the lock */
 
+/* The next segment must be able to begin behind the last record. */
+#define OFFSET_MAX (SEGMENT_BASE_MAX - 1)
+
 /* One or more batches with offsets of their own: they must ascend and start at or after `next`. */
 static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t next)
 {
@@ -213,7 +216,7 @@ static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t
         if (a->size - at < BATCH_HEADER_SIZE || batch_parse_header(&b, a->data + at, (int64_t)(a->size - at)) != OK)
             return KERR_CORRUPT_MESSAGE;
         if (too_large && (size_t)b.size < a->size) return KERR_RECORD_LIST_TOO_LARGE;
-        if (b.base_offset < next || b.last_offset_delta < 0 || b.base_offset > INT64_MAX - b.last_offset_delta - 1)
+        if (b.base_offset < next || b.last_offset_delta < 0 || b.base_offset > OFFSET_MAX - b.last_offset_delta)
             return KERR_OFFSET_OUT_OF_RANGE;
         if (a->base_offset < 0) {
             a->base_offset = b.base_offset;
@@ -229,6 +232,14 @@ static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t
     return a->last_offset - a->base_offset > INT32_MAX ? KERR_OFFSET_OUT_OF_RANGE : KERR_NONE;
 }
 
+/* Epochs never fall along the log: an append that was on its way while an epoch began is of that one, or of nobody. */
+static enum kerr assign_epoch(const struct plog *pl, struct append *a)
+{
+    if (a->leader_epoch >= pl->led_since) a->leader_epoch = MAX(a->leader_epoch, pl->led_epoch);
+    a->info.leader_epoch = a->leader_epoch;
+    return a->leader_epoch < epochs_latest(&pl->epochs) ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_NONE;
+}
+
 static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t next)
 {
     if (pl->retired) return KERR_NOT_LEADER_OR_FOLLOWER;
@@ -236,8 +247,9 @@ static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t
     if (a->origin == APPEND_REPLICA) return assign_replica(pl, a, next);
     if ((int64_t)a->size > pl->config.segment_bytes) return KERR_RECORD_LIST_TOO_LARGE;
     ASSERT(a->size == (size_t)a->info.size);
+    enum kerr kerr = assign_epoch(pl, a);
+    if (kerr) return kerr;
     a->info.base_offset = next;
-    a->info.leader_epoch = a->leader_epoch;
     if (pl->config.log_append_time) {
         a->log_append_time_ms = a->now_ms;
         a->info.max_timestamp = a->now_ms;
@@ -246,7 +258,7 @@ static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t
     a->base_offset = next;
     a->last_offset = batch_last_offset(&a->info);
     a->max_timestamp = a->info.max_timestamp;
-    return KERR_NONE;
+    return a->last_offset <= OFFSET_MAX ? KERR_NONE : KERR_OFFSET_OUT_OF_RANGE;
 }
 
 /* Kafka's LogSegment.shouldRoll, for the segment as it will be with the group written. */

@@ -20,7 +20,7 @@
 #define LOG_MODULE "replica"
 #include "base/log.h"
 
-enum { REFUSED_MS = 500 }; /* after the controller's no a follower waits that long before it is proposed again */
+enum { REFUSED_MS = 500 }; /* after the controller's no nothing is proposed for so long */
 
 static struct leaders *leaders_of(const struct partition *p)
 {
@@ -72,8 +72,9 @@ static bool settle(struct partition *p)
     publish(p);
     raise_high_watermark(p);
     if (!ls) return false;
-    bool proposes = leaders_can_propose(ls) && in_sync_propose_exit(s, plog_end(p->pl));
-    if (leaders_can_propose(ls) && !atomic_load(&p->alone) && s->now_ms >= p->refused_until_ms)
+    bool may_propose = leaders_can_propose(ls) && s->now_ms >= p->refused_until_ms;
+    bool proposes = may_propose && in_sync_propose_exit(s, plog_end(p->pl));
+    if (may_propose && !atomic_load(&p->alone))
         proposes |= in_sync_propose_entry(s, partition_high_watermark(p), plog_end(p->pl));
     if (proposes) publish(p);
     int64_t due_ms = in_sync_due_ms(s);
@@ -218,6 +219,17 @@ enum kerr partition_check_follower(struct partition *p, int32_t broker_id, bool 
     return kerr;
 }
 
+/* The leader may be another one by now, or lead anew with another log, and what the follower has told is of the old. */
+static enum kerr check_fetch(const struct partition *p, const struct follower *f, const struct follower_fetch *ff)
+{
+    enum kerr kerr = check_follower(p, f, ff->leader_epoch >= 0);
+    if (kerr) return kerr;
+    int32_t epoch = atomic_load(&p->leader_epoch);
+    if (ff->leader_epoch >= 0 && ff->leader_epoch != epoch)
+        return ff->leader_epoch < epoch ? KERR_FENCED_LEADER_EPOCH : KERR_UNKNOWN_LEADER_EPOCH;
+    return ff->fetch_offset <= plog_end(p->pl) ? KERR_NONE : KERR_OFFSET_OUT_OF_RANGE;
+}
+
 enum kerr partition_follower_fetched(struct partition *p, const struct follower_fetch *ff)
 {
     bool proposes = false, moved = false;
@@ -225,18 +237,20 @@ enum kerr partition_follower_fetched(struct partition *p, const struct follower_
     pthread_mutex_lock(&p->lock);
     struct in_sync *s = &p->in_sync;
     struct follower *f = in_sync_find(s, ff->broker_id);
-    enum kerr kerr = check_follower(p, f, ff->knows_epoch);
+    enum kerr kerr = check_fetch(p, f, ff);
     if (!kerr) {
         const struct follower_news news = {
             .fetch_offset = ff->fetch_offset,
             .log_start = ff->log_start,
             .broker_epoch = ff->broker_epoch,
             .end = plog_end(p->pl),
+            .high_watermark = was,
             .now_ms = ff->now_us / 1000,
         };
         int64_t log_start = f->log_start;
         if (!in_sync_note(s, f, &news)) kerr = KERR_NOT_LEADER_OR_FOLLOWER;
         if (!kerr) {
+            if (s->now_ms >= p->refused_until_ms) f->refused = false;
             if (f->state == FOLLOWER_OUT) f->eligible = !leaders_of(p) || leaders_is_alive(leaders_of(p), f->broker_id);
             proposes = settle(p);
             moved = partition_high_watermark(p) != was || f->log_start != log_start;
@@ -333,7 +347,7 @@ bool partition_take_answer(struct partition *p, const struct isr_proposal *asked
             break;
         case KERR_OPERATION_NOT_ATTEMPTED:
         case KERR_INELIGIBLE_REPLICA: /* it is shutting down, or its broker has started anew since */
-            in_sync_withdraw(s);
+            in_sync_refuse(s);
             p->refused_until_ms = now_ms_of(p) + REFUSED_MS;
             break;
         case KERR_UNKNOWN_TOPIC_OR_PARTITION: /* the controller knows better, and will tell: LeaderAndIsr, StopReplica

@@ -67,7 +67,8 @@ struct partition {
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int64_t epoch_start;  /* the log's end when this leadership began */
     _Atomic int64_t high_watermark;
-    _Atomic bool cut_unfiled; /* follower.c: checkpoints say more than the log has: nothing may be appended */
+    _Atomic uint32_t cut_unfiled; /* follower.c: not 0: checkpoints say more than the log has, since so many cuts:
+                                     nothing may be appended, nor by producers */
     _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
     _Atomic bool alone;  /* leads, and no follower has a say: see leader.c */
     _Atomic int32_t min_insync_replicas;
@@ -114,8 +115,8 @@ void partition_give_log(struct partition *p, struct plog *pl, int64_t high_water
 
 /* The topic's configuration for the log has changed. */
 void partition_reconfigure(struct partition *p, const struct plog_config *config);
-/* The disk with its log is as good as full: clients may not write to it.  Any thread, cheap.  In replicas_space.c, as:
- */
+/* The disk with its log is as good as full, or a cut of the log has found it so: clients may not write to it.  Any
+ * thread, cheap.  In replicas_space.c, as: */
 bool partition_disk_is_full(const struct partition *p);
 /* So much is about to be appended: its disk is looked at in good time.  Any thread, cheap. */
 void partition_wrote(struct partition *p, size_t bytes);
@@ -159,14 +160,15 @@ MUST_USE enum err partition_file_cut(struct partition *p);
 struct follower_fetch {
     int32_t broker_id;
     int64_t broker_epoch; /* -1: it does not say */
-    bool knows_epoch;     /* the fetch has named the leader's epoch */
+    int32_t leader_epoch; /* that the fetch has named; -1: none */
     int64_t fetch_offset; /* its log's end */
     int64_t log_start;
     int64_t now_us; /* monotonic */
 };
 /* After the leader checks and the read: the follower has all below `fetch_offset`.  Moves the high watermark, proposes
  * to let it into the in-sync set, wakes who waits.  KERR_NOT_LEADER_OR_FOLLOWER: also when its broker has started anew
- * since; KERR_UNKNOWN_LEADER_EPOCH or that one when it is no replica.  Any loop. */
+ * since; KERR_UNKNOWN_LEADER_EPOCH or that one when it is no replica; what the checks say, if the role or the log has
+ * changed since them.  Any loop. */
 enum kerr partition_follower_fetched(struct partition *p, const struct follower_fetch *ff);
 /* The same answers before anything is read for it. */
 enum kerr partition_check_follower(struct partition *p, int32_t broker_id, bool knows_epoch);

@@ -1,6 +1,7 @@
 """The group coordinator over the wire: every version of its requests, every error that the protocol has for them."""
 
 import struct
+import uuid
 
 import pytest
 
@@ -725,6 +726,65 @@ class TestOffsets:
         rows = [{"GroupId": group, "MemberId": NOBODY, "MemberEpoch": 77, "Topics": None}]
         (answer,) = conn.call("OffsetFetch", 9, Groups=rows).Groups
         assert answer.ErrorCode == Kerr.NONE and answer.Topics[0].Partitions[0].CommittedOffset == 4
+
+
+class TestOffsetsByTopicId:
+    """Version 10 of both requests (KIP-848), which Kafka 3.9 does not have."""
+
+    @pytest.fixture(autouse=True)
+    def only_with_version_10(self, conn):
+        if conn.announced()[messages.message("OffsetCommit").key][1] < 10:
+            pytest.skip("version 10 is not served")
+
+    @staticmethod
+    def commit(conn, group, offsets):
+        rows = [
+            {"TopicId": topic_id, "Partitions": [{"PartitionIndex": p, "CommittedOffset": at, "CommittedMetadata": ""}]}
+            for (topic_id, p), at in offsets.items()
+        ]
+        answer = conn.call("OffsetCommit", 10, GroupId=group, Topics=rows)
+        return {(t.TopicId, row.PartitionIndex): row.ErrorCode for t in answer.Topics for row in t.Partitions}
+
+    @staticmethod
+    def fetch(conn, group, topics):
+        rows = None if topics is None else [{"TopicId": i, "PartitionIndexes": some} for i, some in topics]
+        (answer,) = conn.call("OffsetFetch", 10, Groups=[{"GroupId": group, "Topics": rows}]).Groups
+        assert answer.ErrorCode == Kerr.NONE
+        return [
+            (t.TopicId, row.PartitionIndex, row.CommittedOffset, row.ErrorCode)
+            for t in answer.Topics
+            for row in t.Partitions
+        ]
+
+    def test_ids_stand_for_names(self, conn, group, shared_topic):
+        known = conn.topic_id(shared_topic)
+        assert self.commit(conn, group, {(known, 1): 7}) == {(known, 1): Kerr.NONE}
+        assert committed(conn, group) == {(shared_topic, 1): 7}
+        assert self.fetch(conn, group, [(known, [1, 2])]) == [(known, 1, 7, 0), (known, 2, -1, 0)]
+        assert self.fetch(conn, group, None) == [(known, 1, 7, 0)]
+
+    def test_unknown_ids_are_told_beside_the_others(self, conn, group, shared_topic):
+        known, unknown, zero = conn.topic_id(shared_topic), uuid.uuid4(), uuid.UUID(int=0)
+        told = self.commit(conn, group, {(unknown, 0): 1, (known, 0): 2, (zero, 0): 3, (known, 99): 4})
+        assert told[unknown, 0] == told[zero, 0] == Kerr.UNKNOWN_TOPIC_ID
+        assert told[known, 0] == Kerr.NONE and told[known, 99] == Kerr.UNKNOWN_TOPIC_OR_PARTITION
+        rows = self.fetch(conn, group, [(unknown, [5]), (known, [0]), (zero, [6])])
+        assert rows[0] == (known, 0, 2, 0)
+        assert sorted(rows[1:], key=lambda row: row[1]) == [
+            (unknown, 5, -1, Kerr.UNKNOWN_TOPIC_ID),
+            (zero, 6, -1, Kerr.UNKNOWN_TOPIC_ID),
+        ]
+
+    def test_the_id_of_a_topic_that_is_gone_is_unknown(self, conn, group, shared_topic, topic):
+        kept, gone_id = conn.topic_id(shared_topic), conn.topic_id(topic)
+        assert set(self.commit(conn, group, {(kept, 0): 1, (gone_id, 0): 2}).values()) == {Kerr.NONE}
+        conn.call("DeleteTopics", 5, TopicNames=[topic], TimeoutMs=30000)
+        wait_until(
+            lambda: self.commit(conn, group, {(gone_id, 0): 3}) == {(gone_id, 0): Kerr.UNKNOWN_TOPIC_ID},
+            60,
+            "the topic is gone",
+        )
+        assert self.fetch(conn, group, None) == [(kept, 0, 1, 0)]
 
 
 class TestOffsetsInTheCoordinationStore:

@@ -33,6 +33,7 @@ class World:
         )
         self.refuse = []  # errors for the next proposals
         self.partition_epoch = 0
+        self.topic_id = TOPIC_ID
         self.fake = FakeBroker({"AlterPartition": self._answer})
         self.control = broker.connect()
         self.client = broker.connect()
@@ -80,7 +81,7 @@ class World:
             "Isr": isr,
             "Replicas": [self.own, OTHER],
         }
-        topic = {"TopicName": "t", "TopicId": TOPIC_ID, "PartitionStates": [state]}
+        topic = {"TopicName": "t", "TopicId": self.topic_id, "PartitionStates": [state]}
         brokers = [
             {
                 "Id": number,
@@ -325,6 +326,7 @@ def test_deleted_records_are_gone_from_all_replicas_when_it_is_answered(world):
 
 def test_a_throttled_follower_that_is_not_in_sync_is_held_back(world):
     w = world(**{"leader_replication_throttled_rate": "1000"})
+    w.topic_id = w.client.topic_id(w.client.new_topic("t"))  # it is stored, since it is to be configured
     w.lead([w.own], 5)
     batch = batches.build([batches.Record(b"key", bytes(1500))])
     for _ in range(3):

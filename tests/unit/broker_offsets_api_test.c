@@ -280,7 +280,8 @@ static void add_part(int which, struct topic_replicas *t, int32_t index)
                                         .isr_count = 2};
     partition_set_role(p, &role);
     atomic_store(&p->epoch_start, EPOCH_2_START);
-    const struct follower_fetch ff = {.broker_id = 1, .broker_epoch = -1, .fetch_offset = 90, .log_start = 90};
+    const struct follower_fetch ff = {
+        .broker_id = 1, .broker_epoch = -1, .leader_epoch = 2, .fetch_offset = 90, .log_start = 90};
     if (which != T1) assert_int_equal(partition_follower_fetched(p, &ff), KERR_NONE);
     atomic_store(&t->parts[index], p);
 }

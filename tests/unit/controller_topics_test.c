@@ -438,13 +438,23 @@ static void settings_are_not_altered_for_unknown_topics_or_against_the_callers_w
     assert_int_equal(call_children(cl->w, "/config/changes", COORD_NO_WATCH).r.child_count, 0);
 }
 
+static struct outcome allocate(struct cluster *cl, int32_t broker, int64_t epoch)
+{
+    struct outcome o = {.w = cl->w};
+    controller_allocate_producer_ids(cl->c, broker, epoch, outcome_to(&o));
+    outcome_wait(&o);
+    return o;
+}
+
 static void producer_ids_are_given_once(void **state)
 {
     struct cluster *cl = *state;
+    int64_t epoch = call_exists(cl->w, "/brokers/ids/1", COORD_NO_WATCH).r.stat.czxid;
+    assert_int_equal(allocate(cl, 1, epoch - 1).results[0].kerr, KERR_STALE_BROKER_EPOCH);
+    assert_int_equal(allocate(cl, 1, epoch + 1).results[0].kerr, KERR_STALE_BROKER_EPOCH);
+    assert_int_equal(allocate(cl, 2, epoch).results[0].kerr, KERR_BROKER_ID_NOT_REGISTERED);
     for (int i = 0; i < 3; i++) {
-        struct outcome o = {.w = cl->w};
-        controller_allocate_producer_ids(cl->c, 1, outcome_to(&o));
-        outcome_wait(&o);
+        struct outcome o = allocate(cl, 1, epoch);
         assert_int_equal(o.results[0].kerr, KERR_NONE);
         assert_true(o.producer_id_start == i * 1000);
         assert_int_equal(o.producer_id_count, 1000);

@@ -2,9 +2,6 @@
  */
 #include "replica_world.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include "replica/replicas_internal.h"
 
 enum { LAG_MS = 1000 };
@@ -150,8 +147,11 @@ static struct partition *p0(void)
 
 static enum kerr fetch_as(int32_t id, int64_t broker_epoch, int64_t offset)
 {
-    const struct follower_fetch ff = {
-        .broker_id = id, .broker_epoch = broker_epoch, .fetch_offset = offset, .now_us = h.w.now_us};
+    const struct follower_fetch ff = {.broker_id = id,
+                                      .broker_epoch = broker_epoch,
+                                      .leader_epoch = -1,
+                                      .fetch_offset = offset,
+                                      .now_us = h.w.now_us};
     enum kerr kerr = partition_follower_fetched(p0(), &ff);
     turns(&h.w, 1);
     return kerr;
@@ -197,8 +197,60 @@ static void the_high_watermark_follows_the_slowest_member(void **state)
     assert_int_equal(partition_high_watermark(p0()), 4);
     fetched(2, 10);
     assert_int_equal(partition_high_watermark(p0()), 10);
-    fetched(2, 7); /* it has lost some: what was promised stays */
-    assert_int_equal(partition_high_watermark(p0()), 10);
+}
+
+static void a_member_that_has_lost_what_it_had_leaves_at_once(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 3);
+    append(10);
+    assert_int_equal(fetch_as(1, 50, 10), KERR_NONE);
+    assert_int_equal(fetch_as(2, 60, 10), KERR_NONE);
+    assert_null(h.call);
+    assert_int_equal(fetch_as(2, 61, 0), KERR_NONE);
+    assert_int_equal(partition_high_watermark(p0()), 10); /* what was promised stays */
+    ASSERT_ASKED(BROKER, 1);
+    answer(OK, KERR_NONE, KERR_NONE, 1);
+    assert_int_equal(fetch_as(2, 61, 9), KERR_NONE);
+    assert_null(h.call);
+    assert_int_equal(fetch_as(2, 61, 10), KERR_NONE);
+    ASSERT_ASKED(BROKER, 1, 2);
+}
+
+static void a_fetch_of_an_earlier_leadership_says_nothing(void **state)
+{
+    (void)state;
+    say(BROKER, 3, 0, 2);
+    append(2);
+    struct follower_fetch ff = {.broker_id = 1, .broker_epoch = -1, .leader_epoch = 2, .fetch_offset = 2};
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_FENCED_LEADER_EPOCH);
+    ff.leader_epoch = 4;
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_UNKNOWN_LEADER_EPOCH);
+    ff.leader_epoch = 3;
+    ff.fetch_offset = 3;
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_OFFSET_OUT_OF_RANGE);
+    assert_int_equal(partition_high_watermark(p0()), 0);
+    ff.fetch_offset = 2;
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_NONE);
+    assert_int_equal(partition_high_watermark(p0()), 2);
+}
+
+static void an_exit_that_was_refused_is_proposed_later(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 3);
+    append(1);
+    fetched(1, 1);
+    for (int i = 0; i < 3 * LAG_MS / 10 && !h.call; i++) {
+        turns(&h.w, 1);
+        fetched(1, 1);
+    }
+    ASSERT_ASKED(BROKER, 1);
+    answer(OK, KERR_NONE, KERR_INELIGIBLE_REPLICA, 0);
+    fetched(1, 1);
+    assert_null(h.call);
+    for (int i = 0; i < LAG_MS && !h.call; i++) fetched(1, 1);
+    ASSERT_ASKED(BROKER, 1);
 }
 
 static void a_follower_enters_by_the_controllers_word(void **state)
@@ -228,7 +280,7 @@ static void a_follower_enters_by_the_controllers_word(void **state)
     assert_int_equal(h.calls, 1);
 }
 
-static void a_silent_follower_leaves_by_its_timer(void **state)
+static void silent_followers_leave_by_their_timer(void **state)
 {
     (void)state;
     say(BROKER, 0, 0, 3);
@@ -236,15 +288,16 @@ static void a_silent_follower_leaves_by_its_timer(void **state)
     fetched(1, 1);
     fetched(2, 1);
     append(1);
-    for (int i = 0; i < 3 * LAG_MS / 10 && !h.call; i++) {
-        if (i % 20 == 0) fetched(2, 2);
-        turns(&h.w, 1);
-    }
-    ASSERT_ASKED(BROKER, 2);
+    for (int i = 0; i < 3 * LAG_MS / 10 && !h.call; i++) turns(&h.w, 1); /* nobody fetches, and so nobody looks */
+    ASSERT_ASKED(BROKER, 2);                                             /* a moment earlier than the other */
     assert_int_equal(partition_high_watermark(p0()), 1);
     answer(OK, KERR_NONE, KERR_NONE, 1);
+    for (int i = 0; i < LAG_MS / 10 && !h.call; i++) turns(&h.w, 1);
+    ASSERT_ASKED(BROKER);
+    assert_int_equal(partition_high_watermark(p0()), 1);
+    answer(OK, KERR_NONE, KERR_NONE, 2);
     assert_int_equal(partition_high_watermark(p0()), 2);
-    assert_int_equal(p0()->in_sync_count, 2);
+    assert_int_equal(p0()->in_sync_count, 1);
 }
 
 static void a_refused_proposal_is_taken_back_and_made_again_later(void **state)
@@ -261,6 +314,30 @@ static void a_refused_proposal_is_taken_back_and_made_again_later(void **state)
     h.w.now_us += 1000 * 1000;
     turns(&h.w, 1);
     fetched(1, 1);
+    ASSERT_ASKED(BROKER, 1);
+}
+
+/* It has been put out of the set because it is about to stop, and fetches until it is gone. */
+static void who_was_refused_does_not_hold_up_the_high_watermark(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 1);
+    append(1);
+    fetched(1, 1);
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 1); /* it may have been let in */
+    answer(OK, KERR_NONE, KERR_INELIGIBLE_REPLICA, 0);
+    assert_int_equal(partition_high_watermark(p0()), 2);
+    fetched(1, 2);
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 3);
+    h.w.now_us += 1000 * 1000;
+    turns(&h.w, 1);
+    partition_look_at_followers(p0());
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 4); /* it is gone: only its own word brings it back */
+    assert_null(h.call);
+    fetched(1, 4);
     ASSERT_ASKED(BROKER, 1);
 }
 
@@ -366,10 +443,10 @@ static void strangers_and_the_dead_have_no_say(void **state)
     (void)state;
     say(BROKER, 0, 0, 1);
     append(1);
-    struct follower_fetch ff = {.broker_id = 9, .broker_epoch = -1, .fetch_offset = 1, .knows_epoch = true};
+    struct follower_fetch ff = {.broker_id = 9, .broker_epoch = -1, .leader_epoch = 0, .fetch_offset = 1};
     assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_UNKNOWN_LEADER_EPOCH);
     assert_int_equal(partition_check_follower(p0(), 9, true), KERR_UNKNOWN_LEADER_EPOCH);
-    ff.knows_epoch = false;
+    ff.leader_epoch = -1;
     assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_NOT_LEADER_OR_FOLLOWER);
     h.dead = 1;
     fetched(1, 1);
@@ -492,92 +569,19 @@ static void who_waits_for_replication_is_woken_by_the_fetch(void **state)
     assert_int_equal(partition_high_watermark(p0()), 2); /* too few to promise anything */
 }
 
-/* ---- Several threads at once */
-
-enum { APPENDS = 4000 };
-
-static _Atomic bool appended;
-
-struct waited_append {
-    struct append a;
-    _Atomic bool over;
-};
-
-static void on_over(struct append *a)
-{
-    atomic_store(&CONTAINER_OF(a, struct waited_append, a)->over, true);
-}
-
-/* A new epoch may be beginning just now: then the append waits its turn. */
-static void append_and_wait(struct partition *p, struct buf_pool *bufs)
-{
-    struct batch_builder bb;
-    struct writer w;
-    batch_builder_init(&bb, bufs, 0, 1000);
-    batch_builder_add(&bb, 1000, (struct bytes){NULL, 0}, (struct bytes){(const uint8_t *)"value", 5}, NULL, 0);
-    writer_init(&w, bufs);
-    assert_int_equal(batch_builder_finish(&bb, &w), OK);
-    batch_builder_fini(&bb);
-    struct waited_append wa = {.a = {.data = w.buf->data, .size = w.size, .now_ms = 1000, .done = on_over}};
-    assert_int_equal(batch_parse_header(&wa.a.info, wa.a.data, INT32_MAX), OK);
-    plog_append(p->pl, &wa.a);
-    while (!atomic_load(&wa.over)) sched_yield();
-    assert_int_equal(wa.a.kerr, KERR_NONE);
-    writer_fini(&w);
-}
-
-static void *append_all(void *arg)
-{
-    struct buf_pool *bufs = buf_pool_new(0);
-    for (int i = 0; i < APPENDS; i++) append_and_wait(arg, bufs);
-    buf_pool_free(bufs);
-    atomic_store(&appended, true);
-    return NULL;
-}
-
-/* A follower that enters and leaves while records are appended: what is below the high watermark it has, whenever it is
- * in the set or may be. */
-static void appends_never_promise_what_a_member_does_not_have(void **state)
-{
-    (void)state;
-    atomic_store(&appended, false);
-    say(BROKER, 0, 0, 1);
-    struct partition *p = p0();
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, append_all, p), 0);
-    int32_t partition_epoch = 0;
-    while (!atomic_load(&appended)) {
-        int64_t has = plog_end(p->pl);
-        struct follower_fetch ff = {.broker_id = 1, .broker_epoch = -1, .fetch_offset = has, .now_us = h.w.now_us};
-        assert_int_equal(partition_follower_fetched(p, &ff), KERR_NONE);
-        pthread_mutex_lock(&p->lock);
-        bool may_be_in = in_sync_find(&p->in_sync, 1)->state != FOLLOWER_OUT;
-        pthread_mutex_unlock(&p->lock);
-        for (int i = 0; i < 50; i++) {
-            if (may_be_in) assert_true(partition_high_watermark(p) <= has);
-            sched_yield();
-        }
-        turns(&h.w, 1);
-        if (!h.call) continue;
-        answer(OK, KERR_NONE, KERR_NONE, ++partition_epoch);
-        assert_true(partition_high_watermark(p) <= has);
-        say(BROKER, partition_epoch, partition_epoch, 1); /* out again, in the next epoch */
-        partition_epoch++;
-        say(BROKER, partition_epoch, partition_epoch, 1);
-    }
-    pthread_join(thread, NULL);
-    assert_true(h.calls > 0);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_high_watermark_follows_the_slowest_member),
+        TEST(a_member_that_has_lost_what_it_had_leaves_at_once),
+        TEST(a_fetch_of_an_earlier_leadership_says_nothing),
+        TEST(an_exit_that_was_refused_is_proposed_later),
         TEST(a_follower_enters_by_the_controllers_word),
-        TEST(a_silent_follower_leaves_by_its_timer),
+        TEST(silent_followers_leave_by_their_timer),
         TEST(a_refused_proposal_is_taken_back_and_made_again_later),
+        TEST(who_was_refused_does_not_hold_up_the_high_watermark),
         TEST(what_the_controller_knows_better_waits_for_its_word),
         TEST(other_errors_are_asked_again),
         TEST(a_controller_without_broker_epochs_is_asked_without),
@@ -589,7 +593,6 @@ int main(void)
         TEST(a_leaders_epoch_begins_when_nothing_is_appended_by_a_fetcher_any_more),
         TEST(the_high_watermark_outlives_a_crash_and_no_more_than_that),
         TEST(who_waits_for_replication_is_woken_by_the_fetch),
-        TEST(appends_never_promise_what_a_member_does_not_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

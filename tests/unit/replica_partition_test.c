@@ -1,4 +1,5 @@
-/* replica: what a partition shows and whom it wakes, how logs get to the disk, and when their upkeep is done. */
+/* replica: what a partition shows and promises and whom it wakes, how logs get to the disk, and when their upkeep is
+ * done. */
 #include "plog_world.h"
 
 #include <pthread.h>
@@ -387,6 +388,118 @@ static void what_is_deleted_or_offline_is_left_alone(void **state)
     house_fini(&h);
 }
 
+/* ---- A follower enters and leaves while another thread appends */
+
+static struct {
+    struct replica rep;
+    struct alter_partition_call *call;
+    int entered;
+    _Atomic bool appended;
+} race;
+
+static void keep_call(void *arg, struct alter_partition_call *call)
+{
+    (void)arg;
+    race.call = call;
+}
+
+static void *append_many(void *arg)
+{
+    (void)arg;
+    enum { APPENDS = 3000 };
+    for (int i = 0; i < APPENDS; i++) append(&race.rep);
+    atomic_store(&race.appended, true);
+    return NULL;
+}
+
+/* While the follower is in the set, or may be, it has all that is below the high watermark. */
+static void check_promise(struct partition *p)
+{
+    enum { LOOKS = 50 };
+    for (int i = 0; i < LOOKS; i++) {
+        pthread_mutex_lock(&p->lock);
+        const struct follower *f = in_sync_find(&p->in_sync, 1);
+        if (f->state != FOLLOWER_OUT) assert_true(partition_high_watermark(p) <= f->end);
+        pthread_mutex_unlock(&p->lock);
+        sched_yield();
+    }
+}
+
+static void lead_alone(struct partition *p, int32_t partition_epoch)
+{
+    static const int32_t ids[] = {0, 1};
+    const struct partition_role role = {.leads = true,
+                                        .replicas = ids,
+                                        .replica_count = 2,
+                                        .isr = ids,
+                                        .isr_count = 1,
+                                        .partition_epoch = partition_epoch};
+    partition_set_role(p, &role);
+}
+
+/* What is out is answered, as the controller that lets everybody in would. */
+static void let_in(struct partition *p, int32_t partition_epoch)
+{
+    const struct alter_partition_request_topic_data *in = &race.call->request->topics[0];
+    int32_t isr[] = {0, 1};
+    struct alter_partition_response_partition_data pd = alter_partition_response_partition_data_default;
+    struct alter_partition_response_topic_data td = alter_partition_response_topic_data_default;
+    struct alter_partition_response out = alter_partition_response_default;
+    pd.isr = isr;
+    pd.isr_count = 2;
+    pd.partition_epoch = partition_epoch;
+    td.topic_id = in->topic_id;
+    td.topic_name = in->topic_name;
+    td.partitions = &pd;
+    td.partitions_count = out.topics_count = 1;
+    out.topics = &td;
+    struct alter_partition_call *call = race.call;
+    race.call = NULL;
+    call->done(call, OK, &out);
+    race.entered += atomic_load(&p->in_sync_count) == 2;
+}
+
+static void appends_never_promise_what_a_member_does_not_have(void **state)
+{
+    (void)state;
+    struct loop *loop;
+    memset(&race, 0, sizeof race);
+    struct partition_services services = {0};
+    start(&race.rep, &services, false);
+    struct clock *clock = &race.rep.w.clock.clock;
+    assert_int_equal(loop_new(&loop, clock, 0, NULL), OK);
+    services.leaders = leaders_new(
+        &(struct leaders_options){.home = loop, .clock = clock, .lag_max_ms = 1000, .alter_partition = keep_call});
+    struct partition *p = race.rep.p;
+    int32_t partition_epoch = 1;
+    lead_alone(p, partition_epoch);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, append_many, NULL), 0);
+    while (!atomic_load(&race.appended)) {
+        const struct follower_fetch ff = {.broker_id = 1,
+                                          .broker_epoch = -1,
+                                          .leader_epoch = -1,
+                                          .fetch_offset = plog_end(p->pl),
+                                          .now_us = clock_mono_us(clock)};
+        assert_int_equal(partition_follower_fetched(p, &ff), KERR_NONE);
+        check_promise(p);
+        loop_turn(loop, 0);
+        if (!race.call) continue;
+        let_in(p, ++partition_epoch);
+        check_promise(p);
+        lead_alone(p, ++partition_epoch); /* out again */
+        check_promise(p);
+    }
+    pthread_join(thread, NULL);
+    assert_true(race.entered > 0);
+    if (race.call) let_in(p, ++partition_epoch);
+    leaders_stop(services.leaders);
+    leaders_free(services.leaders);
+    services.leaders = NULL;
+    loop_free(loop);
+    finish(&race.rep);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +512,7 @@ int main(void)
         cmocka_unit_test(files_go_when_their_delay_is_over_and_not_before),
         cmocka_unit_test(a_check_looks_at_what_has_changed_alone),
         cmocka_unit_test(what_is_deleted_or_offline_is_left_alone),
+        cmocka_unit_test(appends_never_promise_what_a_member_does_not_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

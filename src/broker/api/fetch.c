@@ -57,6 +57,7 @@ struct fetch {
     bool failed;     /* some partition has an error, or news that are no records: answered at once */
     bool any_cold;
     bool waiting;
+    _Atomic bool overtaken; /* by a later request of the session, whose answer must not wait for ours */
 };
 
 /* ---- Reading */
@@ -166,7 +167,7 @@ static enum kerr part_note(struct fetch_part *part)
     const struct follower_fetch ff = {
         .broker_id = f->replica,
         .broker_epoch = f->replica_epoch,
-        .knows_epoch = it->current_leader_epoch >= 0,
+        .leader_epoch = it->current_leader_epoch,
         .fetch_offset = it->fetch_offset,
         .log_start = it->log_start_offset,
         .now_us = loop_now_us(f->rq->loop),
@@ -193,10 +194,13 @@ static bool part_tell_follower(struct fetch_part *part)
     return true;
 }
 
-/* One partition of a fetch.  No data yet is no error: the slice is empty and the handler waits. */
-static void part_read(struct fetch_part *part, bool nowait)
+/* One partition of a fetch.  No data yet is no error: the slice is empty and the handler waits.  A worker goes on
+ * where a loop has been told to come back later: the picture of the cluster and the time are the loop's, and what hangs
+ * on them is settled. */
+static void part_read(struct fetch_part *part, bool on_loop)
 {
     struct fetch *f = part->fetch;
+    bool nowait = on_loop;
     const struct fetch_item *it = part->item;
     part_release_read(part);
     part_follow(part);
@@ -215,9 +219,9 @@ static void part_read(struct fetch_part *part, bool nowait)
         part_fail(part, KERR_OFFSET_OUT_OF_RANGE);
         return;
     }
-    if (part_diverges(part) || part_is_elsewhere(part)) return;
-    if (f->replica >= 0 && (!part_tell_follower(part) || partition_holds_back(part->p, f->replica, part_now_us(part))))
-        return;
+    if (part_diverges(part) || (on_loop && part_is_elsewhere(part))) return;
+    if (f->replica >= 0 && !part_tell_follower(part)) return;
+    if (f->replica >= 0 && on_loop && partition_holds_back(part->p, f->replica, part_now_us(part))) return;
     int64_t below = f->replica >= 0 ? part->log_end : f->read_committed ? part->last_stable : part->high_watermark;
     size_t left = f->bytes < f->bytes_max ? f->bytes_max - f->bytes : 0;
     size_t part_max = MIN(left, (size_t)MAX(it->max_bytes, 0));
@@ -294,11 +298,18 @@ static void waiter_wake(struct partition_waiter *w)
     request_wake(part->fetch->rq);
 }
 
+static void on_overtaken(void *arg)
+{
+    struct fetch *f = arg;
+    atomic_store(&f->overtaken, true);
+    request_wake(f->rq);
+}
+
 static bool fetch_is_satisfied(const struct request *rq, const struct fetch *f)
 {
     const struct fetch_request *in = rq->in;
     return f->failed || (int64_t)f->bytes >= in->min_bytes || in->max_wait_ms <= 0 || rq->expired || rq->cancelled ||
-           f->plan.count == 0;
+           f->plan.count == 0 || atomic_load(&f->overtaken);
 }
 
 /* Registers everywhere, then marks for a second look what moved before that. */
@@ -308,6 +319,7 @@ static void fetch_wait(struct request *rq, struct fetch *f)
     f->waiting = true;
     request_uncount(rq);
     request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->max_wait_ms * 1000);
+    fetch_plan_watch(&f->plan, on_overtaken, f);
     for (int32_t i = 0; i < f->plan.count; i++) {
         struct fetch_part *part = &f->parts[i];
         if (!part->p) continue;

@@ -1,5 +1,6 @@
 /* OffsetFetch (key 9): how far groups have come.  Version 0 asks the coordination store, as in Kafka; up to version 7 a
- * request is about one group, later (KIP-709) about several. */
+ * request is about one group, later (KIP-709) about several, since version 10 of topics that are named by their ids
+ * (KIP-848): the coordinator knows them by name. */
 #include "broker/api/handlers.h"
 #include "broker/api/store_offsets.h"
 #include "broker/broker.h"
@@ -11,8 +12,10 @@ typedef struct offset_fetch_request_offset_fetch_request_topics asked_topic;
 typedef struct offset_fetch_response_offset_fetch_response_group answer_group;
 typedef struct offset_fetch_response_offset_fetch_response_topic answer_topic;
 typedef struct offset_fetch_response_offset_fetch_response_partition answer_partition;
+typedef struct offset_fetch_response_offset_fetch_response_topics answer_topics;
+typedef struct offset_fetch_response_offset_fetch_response_partitions answer_partitions;
 
-enum { COORDINATOR_SINCE = 1, GROUP_ERROR_SINCE = 2, SEVERAL_SINCE = 8 };
+enum { COORDINATOR_SINCE = 1, GROUP_ERROR_SINCE = 2, SEVERAL_SINCE = 8, IDS_SINCE = 10 };
 
 struct offset_fetch_op {
     struct groups_asking asking; /* first: its rq says that this has begun */
@@ -30,6 +33,80 @@ static void ask(struct offset_fetch_op *op, const asked_group *asked, answer_gro
     groups_ask_send(a);
 }
 
+/* ---- Topics by id */
+
+/* What is asked, by name; without the topics that nobody knows. */
+static const asked_group *by_names(struct request *rq, const asked_group *asked)
+{
+    asked_group *named = arena_alloc(&rq->arena, sizeof *named);
+    *named = *asked;
+    if (asked->topics_count <= 0) return named;
+    named->topics = arena_array(&rq->arena, asked_topic, (size_t)asked->topics_count);
+    named->topics_count = 0;
+    for (int32_t i = 0; i < asked->topics_count; i++) {
+        const struct topic_view *view = metadata_topic_by_id(rq->broker->metadata, asked->topics[i].topic_id);
+        if (!view) continue;
+        asked_topic *t = &named->topics[named->topics_count++];
+        *t = asked->topics[i];
+        t->name = asked->topics[i].name = arena_str(&rq->arena, view->name);
+    }
+    return named;
+}
+
+static void refuse_topic(struct request *rq, const asked_topic *asked, answer_topics *t)
+{
+    *t = offset_fetch_response_offset_fetch_response_topics_default;
+    t->topic_id = asked->topic_id;
+    t->partitions_count = asked->partition_indexes_count;
+    t->partitions = arena_array(&rq->arena, answer_partitions, (size_t)t->partitions_count);
+    for (int32_t k = 0; k < t->partitions_count; k++) {
+        t->partitions[k] = offset_fetch_response_offset_fetch_response_partitions_default;
+        t->partitions[k].partition_index = asked->partition_indexes[k];
+        t->partitions[k].committed_offset = -1;
+        t->partitions[k].metadata = STR_EMPTY;
+        t->partitions[k].error_code = KERR_UNKNOWN_TOPIC_ID;
+    }
+}
+
+/* The coordinator has told of those that it was asked about; those that have no name come behind them. */
+static void add_unknown(struct request *rq, const asked_group *asked, answer_group *g)
+{
+    answer_topics *told = g->topics;
+    if (g->topics_count == asked->topics_count) return;
+    g->topics = arena_array(&rq->arena, answer_topics, (size_t)asked->topics_count);
+    for (int32_t i = 0; i < g->topics_count; i++) g->topics[i] = told[i];
+    for (int32_t i = 0; i < asked->topics_count; i++)
+        if (!asked->topics[i].name.size) refuse_topic(rq, &asked->topics[i], &g->topics[g->topics_count++]);
+}
+
+/* Of all there are: those that exist no more have no id to be told by. */
+static void ids_of_all(struct request *rq, answer_group *g)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < g->topics_count; i++) {
+        const struct topic_view *view = metadata_topic(rq->broker->metadata, g->topics[i].name);
+        if (!view) continue;
+        g->topics[kept] = g->topics[i];
+        g->topics[kept++].topic_id = view->id;
+    }
+    g->topics_count = kept;
+}
+
+static void answer_by_ids(struct request *rq)
+{
+    const struct offset_fetch_request *in = rq->in;
+    struct offset_fetch_response *out = rq->out;
+    for (int32_t i = 0; i < out->groups_count; i++) {
+        if (out->groups[i].error_code) continue;
+        if (in->groups[i].topics_count >= 0)
+            add_unknown(rq, &in->groups[i], &out->groups[i]);
+        else
+            ids_of_all(rq, &out->groups[i]);
+    }
+}
+
+/* ---- Groups */
+
 static void ask_several(struct request *rq, struct offset_fetch_op *op)
 {
     const struct offset_fetch_request *in = rq->in;
@@ -37,7 +114,10 @@ static void ask_several(struct request *rq, struct offset_fetch_op *op)
     groups_asking_begin(&op->asking, rq, (size_t)in->groups_count);
     out->groups = arena_array(&rq->arena, answer_group, (size_t)in->groups_count);
     out->groups_count = in->groups_count;
-    for (int32_t i = 0; i < in->groups_count; i++) ask(op, &in->groups[i], &out->groups[i]);
+    for (int32_t i = 0; i < in->groups_count; i++) {
+        const asked_group *asked = &in->groups[i];
+        ask(op, rq->version >= IDS_SINCE ? by_names(rq, asked) : asked, &out->groups[i]);
+    }
 }
 
 /* The one group in the form of the later versions; null topics are all of them in both. */
@@ -124,5 +204,6 @@ enum step offset_fetch_handle(struct request *rq)
     }
     if (groups_asking_wait(&op->asking) == WAIT) return WAIT;
     if (op->group) answer_as_one(rq, op->group);
+    if (rq->version >= IDS_SINCE) answer_by_ids(rq);
     return DONE;
 }
