@@ -71,8 +71,8 @@ class Committer(threading.Thread):
 
 
 def make_controller(cluster, broker):
-    """Gives it the office: it is the only one to run for it.  Kafka's controller must have nothing to do then: one that is
-    deposed in the midst of a change forgets to clear its messages, and does nothing right from then on (3.9.1)."""
+    """Gives it the office: it is the only one to run for it.  Kafka's controller must have nothing to do then: one that
+    is deposed in the midst of a change forgets to clear its messages, and does nothing right from then on (3.9.1)."""
     if cluster.controller() is broker:
         return
     others = [b for b in cluster if b is not broker]
@@ -299,7 +299,8 @@ def test_settings_of_topics_brokers_and_all_brokers_are_changed_and_seen_by_both
                 f"broker {broker.number} knows {name} of {entity}",
             )
         configs(asked, "--alter", *entity, "--delete-config", name)
-        wait_until(lambda: f"{name}={value}" not in configs(asked, "--describe", *entity), 30, "it is gone")  # noqa: B023
+        gone = lambda: f"{name}={value}" not in configs(asked, "--describe", *entity)  # noqa: B023, E731
+        wait_until(gone, 30, "it is gone")
     delete_topic(mixed, topic)
 
 
@@ -326,7 +327,7 @@ def test_reassignments_are_proposed_done_listed_and_taken_back(mixed, asked, too
     try:
         tool(asked, reassign, *with_plan, "--execute")
         assert f"{topic}-0" in tool(asked, reassign, "--list")
-        tool(asked, reassign, *with_plan, "--cancel")
+        tool(asked, reassign, *with_plan, "--cancel", "--preserve-throttles")  # those of who stands still too
         assert topic not in tool(asked, reassign, "--list")
     finally:
         mixed[SECOND].resume()
