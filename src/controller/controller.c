@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "controller/controller_internal.h"
+#include "wire/topic_name.h"
 
 #define LOG_MODULE "controller"
 
@@ -436,6 +437,41 @@ static void broker_read(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
+static bool ids_are_sound(const int32_t *ids, int32_t count)
+{
+    if (count > CONTROLLER_REPLICAS_MAX) return false;
+    for (int32_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids_have(ids, i, ids[i])) return false;
+    return true;
+}
+
+static bool replicas_are_sound(const struct znode_replicas *zr)
+{
+    return ids_are_sound(zr->replicas, zr->replica_count) && ids_are_sound(zr->adding, zr->adding_count) &&
+           ids_are_sound(zr->removing, zr->removing_count);
+}
+
+/* What no broker would take: with it, it would refuse everything else that the same message tells. */
+static bool topic_is_sound(struct str name, const struct znode_topic *zt, struct fault *f)
+{
+    bool sound = topic_name_is_valid(name);
+    for (size_t i = 0; i < zt->partition_count; i++) sound = sound && replicas_are_sound(&zt->partitions[i]);
+    if (!sound)
+        fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a name or replicas that cannot be.",
+                  STR_ARG(name));
+    return sound;
+}
+
+static bool state_is_sound(const struct read *rd, const struct znode_state *zs, struct fault *f)
+{
+    bool sound = zs->leader_epoch >= 0 && ids_are_sound(zs->isr, zs->isr_count);
+    if (!sound)
+        fault_set(f, ERR_CORRUPT,
+                  "The state of %.*s-%d in the coordination store has an epoch or an in-sync set that cannot be.",
+                  STR_ARG(rd->topic->name), rd->partition);
+    return sound;
+}
+
 static void topic_load(struct controller *c, struct str name, const struct znode_topic *zt, int32_t version,
                        struct fault *f)
 {
@@ -444,6 +480,7 @@ static void topic_load(struct controller *c, struct str name, const struct znode
                   STR_ARG(name), zt->partitions[zt->partition_count - 1].partition);
         return;
     }
+    if (!topic_is_sound(name, zt, f)) return;
     struct topic *t = topic_add(c, name, zt->topic_id);
     t->version = version;
     if (zt->partition_count) topic_resize(t, zt->partitions[zt->partition_count - 1].partition + 1);
@@ -501,7 +538,7 @@ static void state_read(void *arg, const struct coord_result *r)
     struct znode_state zs;
     if (r->err == OK) {
         struct fault f = {OK, ""};
-        if (znode_state_decode(&o->scratch, r->path, r->data, &zs, &f) == OK) {
+        if (znode_state_decode(&o->scratch, r->path, r->data, &zs, &f) == OK && state_is_sound(rd, &zs, &f)) {
             p->leader = zs.leader;
             p->leader_epoch = zs.leader_epoch;
             p->controller_epoch = zs.controller_epoch;
