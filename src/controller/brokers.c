@@ -197,7 +197,11 @@ static void registration_seen(struct brokers_event *be, int32_t id, const struct
         b->seen = true;
         return;
     }
-    if (broker_load(c, id, r, &be->fault)) return; /* be->fault has it */
+    struct fault f = {0};
+    if (broker_load(c, id, r, &f)) {
+        if (!controller_leaves_out(c, &f) && !be->fault.code) be->fault = f;
+        return;
+    }
     broker_find(c, id)->seen = true;
     if (!known || restarted)
         process_came(be, id, restarted);

@@ -167,6 +167,14 @@ void controller_fail(struct controller *c, const struct fault *f)
     if (c->opt.failed) c->opt.failed(c->opt.arg, f);
 }
 
+bool controller_leaves_out(const struct controller *c, struct fault *f)
+{
+    if (f->code != ERR_CORRUPT || !c->opt.leaves_out_malformed) return false;
+    LOG_ERROR("left_out", "reason=\"%s\"", f->text);
+    *f = (struct fault){0};
+    return true;
+}
+
 /* --- running for office, and reading the state --- */
 
 enum office_stage {
@@ -221,6 +229,14 @@ static void office_fault(struct office *o, enum err e, const char *what, const c
     if (o->fault.code) return;
     fault_set(&o->fault, e, "The controller cannot read %s from the coordination store: %s.", what,
               text ? text : err_text(e));
+}
+
+/* True: it is left out. */
+static bool office_malformed(struct office *o, struct fault *f)
+{
+    if (controller_leaves_out(o->c, f)) return true;
+    if (!o->fault.code) o->fault = *f;
+    return false;
 }
 
 static struct coord_to office_to(struct office *o, coord_done_fn done, void *arg)
@@ -413,8 +429,8 @@ static void broker_read(void *arg, const struct coord_result *r)
     struct read *rd = arg;
     struct office *o = rd->o;
     if (r->err == OK) {
-        enum err e = broker_load(o->c, rd->partition, r, &o->fault);
-        (void)e; /* o->fault has it */
+        struct fault f = {0};
+        if (broker_load(o->c, rd->partition, r, &f)) office_malformed(o, &f);
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a broker", r->text);
     }
@@ -430,7 +446,7 @@ static void topic_read(void *arg, const struct coord_result *r)
         struct fault f = {OK, ""};
         enum err e = znode_topic_decode(&o->scratch, r->path, r->data, &zt, &f);
         if (!e) e = topic_load(o->c, rd->name, &zt, r->stat.version, &f);
-        if (e && !o->fault.code) o->fault = f;
+        if (e) office_malformed(o, &f);
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a topic", r->text);
     }
@@ -473,8 +489,8 @@ static void state_read(void *arg, const struct coord_result *r)
             p->state_version = r->stat.version;
             p->state_zxid = r->stat.mzxid;
             partition_set_isr(p, zs.isr, zs.isr_count);
-        } else if (!o->fault.code) {
-            o->fault = f;
+        } else {
+            rd->topic->left_out = office_malformed(o, &f);
         }
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a partition's state", r->text);
@@ -499,6 +515,15 @@ static void office_read_states(struct office *o)
         arena_reset(&paths);
     }
     arena_fini(&paths);
+}
+
+static void office_leave_out(struct controller *c)
+{
+    struct topic *t, *next;
+    HASH_ITER(by_name, c->topics, t, next)
+    {
+        if (t->left_out) topic_remove(c, t);
+    }
 }
 
 static void ignored(void *arg, const struct coord_result *r)
@@ -612,6 +637,7 @@ static enum step office_run(struct controller *c, struct event *ev)
     case OFFICE_LOADED: break;
     }
     bool won = o->won, lost = o->lost;
+    office_leave_out(c);
     office_end(o);
     if (won) {
         state_set(c, CONTROLLER_ACTIVE);

@@ -102,6 +102,9 @@ struct controller_options {
     /* Each change of state, on the controller's loop; NULL: nobody listens.  `epoch` is the controller epoch while
      * loading and active. */
     void (*state_changed)(void *arg, enum controller_state state, int32_t epoch);
+    /* A broker or a topic whose node in the store is malformed is left out, with an ERROR: nothing is changed for it.
+     * Otherwise it keeps the controller out of office. */
+    bool leaves_out_malformed;
     /* The store's content cannot be used (malformed node, failed store): the controller stays out of office. */
     void (*failed)(void *arg, const struct fault *f);
     void *arg; /* of validate_topic, state_changed and failed */
@@ -112,10 +115,10 @@ struct controller_options {
 void controller_session_lost(struct controller *c);
 void controller_session_renewed(struct controller *c);
 
-/* From the channel, owner.  The connection to a registered broker broke and its port refuses: the process is dead, or
- * looks so.  With fast_failure_detection it counts as gone: others lead, and it leaves the in-sync sets, as if its
- * registration had gone; which is safe when it is wrong (DESIGN section 7).  Reachable again, with the registration as
- * it was, it counts as come. */
+/* From the channel, owner.  The connection to a registered broker broke and its port refuses, or it has been silent for
+ * long while others were not: the process is dead, or looks so.  With fast_failure_detection it counts as gone: others
+ * lead, and it leaves the in-sync sets, as if its registration had gone; which is safe when it is wrong (DESIGN section
+ * 7).  Reachable again, with the registration as it was, it counts as come. */
 void controller_broker_unreachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
 void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
 /* What topics have for unclean.leader.election.enable, or what holds without that, may have changed: partitions without

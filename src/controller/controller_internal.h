@@ -30,6 +30,7 @@ struct topic {
     bool watched;                            /* the store will tell when that changes */
     struct controller_partition *partitions; /* by number */
     int32_t partition_count;
+    bool left_out; /* a state of its partitions is malformed; only while all is read */
     bool deleting;
     bool deletion_queued;               /* an event that removes it from the store is in the queue */
     int32_t deletion_waits;             /* StopReplica answers still to come */
@@ -123,6 +124,8 @@ void controller_pump(struct controller *c);
 void event_call_done(struct controller *c, struct event *ev, enum err e);
 /* The store's content is of no use: tells the listener and leaves office. */
 void controller_fail(struct controller *c, const struct fault *f);
+/* Whether what is malformed is left out; then it has been said, and *f is no fault any more. */
+bool controller_leaves_out(const struct controller *c, struct fault *f);
 /* The office is lost: leaves it as soon as the current event returns, and runs for it again. */
 void controller_depose(struct controller *c);
 /* What a call to the store ended with says that the office is lost, or that nobody knows what is written. */

@@ -232,6 +232,14 @@ static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t
     return a->last_offset - a->base_offset > INT32_MAX ? KERR_OFFSET_OUT_OF_RANGE : KERR_NONE;
 }
 
+/* Epochs never fall along the log: an append that was on its way while an epoch began is of that one, or of nobody. */
+static enum kerr assign_epoch(const struct plog *pl, struct append *a)
+{
+    if (a->leader_epoch >= pl->led_since) a->leader_epoch = MAX(a->leader_epoch, pl->led_epoch);
+    a->info.leader_epoch = a->leader_epoch;
+    return a->leader_epoch < epochs_latest(&pl->epochs) ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_NONE;
+}
+
 static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t next)
 {
     if (pl->retired) return KERR_NOT_LEADER_OR_FOLLOWER;
@@ -239,11 +247,9 @@ static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t
     if (a->origin == APPEND_REPLICA) return assign_replica(pl, a, next);
     if ((int64_t)a->size > pl->config.segment_bytes) return KERR_RECORD_LIST_TOO_LARGE;
     ASSERT(a->size == (size_t)a->info.size);
-    /* Between plog_epoch_begin() and the partition's new role a leader that goes on leading appends, in its old epoch:
-     * behind the start of the new one it would send every follower back to that start, for ever. */
-    a->leader_epoch = MAX(a->leader_epoch, epochs_latest(&pl->epochs));
+    enum kerr kerr = assign_epoch(pl, a);
+    if (kerr) return kerr;
     a->info.base_offset = next;
-    a->info.leader_epoch = a->leader_epoch;
     if (pl->config.log_append_time) {
         a->log_append_time_ms = a->now_ms;
         a->info.max_timestamp = a->now_ms;

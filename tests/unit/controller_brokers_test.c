@@ -399,6 +399,34 @@ static void a_malformed_node_keeps_it_out_of_office_and_is_named(void **state)
     assert_int_equal(cl->told_count, 0);
 }
 
+static void what_is_malformed_is_left_out_and_the_rest_goes_on(void **state)
+{
+    struct cluster *cl = *state;
+    create_topic(cl, "t", 1, 1);
+    create_topic(cl, "u", 1, 1);
+    create_topic(cl, "v", 1, 1);
+    stop_and_reconnect(cl);
+    call_set(cl->w, "/brokers/topics/t/partitions/0/state", "{\"leader\":", COORD_ANY_VERSION);
+    call_set(cl->w, "/brokers/topics/u", "\xff", COORD_ANY_VERSION);
+    register_broker(cl->w, 1, NULL);
+    register_broker(cl->w, 2, NULL);
+    call_set(cl->w, "/brokers/ids/2", "[]", COORD_ANY_VERSION);
+    cl->leaves_out_malformed = true;
+    cluster_start(cl);
+    settle(cl->w);
+    assert_int_equal(controller_state(cl->c), CONTROLLER_ACTIVE);
+    assert_int_equal(cl->fault.code, OK);
+    struct controller_topic found;
+    assert_false(controller_find_topic(cl->c, STR("t"), &found));
+    assert_false(controller_find_topic(cl->c, STR("u"), &found));
+    assert_true(controller_find_topic(cl->c, STR("v"), &found));
+    assert_int_equal(controller_broker_count(cl->c), 1);
+    call_set(cl->w, "/brokers/ids/1", "7", COORD_ANY_VERSION); /* also while in office */
+    settle(cl->w);
+    assert_int_equal(controller_state(cl->c), CONTROLLER_ACTIVE);
+    assert_int_equal(controller_broker_count(cl->c), 0);
+}
+
 static int setup(void **state)
 {
     *state = cluster_new(false);
@@ -432,6 +460,7 @@ int main(void)
         TEST(a_topic_survives_a_crash_between_any_two_changes_of_its_making_whole_or_not_at_all),
         TEST(a_deletion_survives_a_crash_between_any_two_of_its_changes),
         TEST(a_malformed_node_keeps_it_out_of_office_and_is_named),
+        TEST(what_is_malformed_is_left_out_and_the_rest_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

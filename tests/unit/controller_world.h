@@ -56,6 +56,7 @@ struct cluster {
     enum err channel_err;
     int32_t disk_failed; /* LeaderAndIsr to this broker is answered with KAFKA_STORAGE_ERROR for each partition */
     struct fault fault;
+    bool leaves_out_malformed;
     bool stopped;
     enum kerr settings_kerr;
     bool endless;                   /* told_count starts anew when the room is used up */
@@ -378,6 +379,7 @@ static inline void cluster_start(struct cluster *cl)
                                      .imbalance_percent = cl->with.imbalance_percent,
                                      .validate_topic = cluster_settings,
                                      .state_changed = cluster_state,
+                                     .leaves_out_malformed = cl->leaves_out_malformed,
                                      .failed = cluster_failed,
                                      .arg = cl};
     cl->c = controller_start(&opt);

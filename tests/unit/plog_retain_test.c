@@ -194,7 +194,7 @@ static void truncation_cuts_segments_state_and_epochs(void **state)
         int64_t timestamp, offset;
         assert_int_equal(plog_max_timestamp(w.pl, &timestamp, &offset), OK);
         assert_int_equal(offset, to - 1);
-        assert_int_equal(append_batch(&w, (struct batch_spec){.producer_id = 2, .sequence = to}).kerr, KERR_NONE);
+        append_ok(&w, (struct batch_spec){.producer_id = 2, .sequence = to, .leader_epoch = to / 3});
         assert_int_equal(read_all(&w, 0, 300), to + 1);
         world_kill(&w);
         world_open(&w);
@@ -230,9 +230,9 @@ static void epochs_tell_where_they_end(void **state)
     plog_epoch_end(w.pl, 0, &found, &end);
     assert_int_equal(found, -1);
     assert_int_equal(end, -1);
-    assert_int_equal(plog_epoch_begin(w.pl, 2), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 2, false), OK);
     append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 2});
-    assert_int_equal(plog_epoch_begin(w.pl, 5), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 5, false), OK);
     append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 5});
     plog_epoch_end(w.pl, 4, &found, &end);
     assert_int_equal(found, 2);
@@ -477,7 +477,7 @@ static void a_retired_log_keeps_its_hands_off_its_successor(void **state)
     assert_int_equal(plog_flush(old), ERR_CLOSED);
     assert_int_equal(plog_work(old), ERR_CLOSED);
     assert_int_equal(plog_set_start(old, 4), ERR_CLOSED);
-    assert_int_equal(plog_epoch_begin(old, 9), ERR_CLOSED);
+    assert_int_equal(plog_epoch_begin(old, 9, false), ERR_CLOSED);
     assert_int_equal(plog_truncate(old, 2), ERR_CLOSED);
     assert_int_equal(plog_retire(old, "elsewhere"), ERR_CLOSED);
     assert_int_equal(w.failed_count, 0);
