@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "controller/controller_internal.h"
 #include "controller/topic_name.h"
+#include "wire/topic_name.h"
 
 struct topic *topic_find(const struct controller *c, struct str name)
 {
