@@ -23,8 +23,7 @@ enum {
     /* The tables of a topic's partitions reach up to its highest number.  A request may make them grow by as much as
      * any real one does, and a lie by no more than we can bear. */
     GROWTH_ALLOWED = 1 << 20,
-    GROWTH_EACH = 16,      /* and this for each partition that it names */
-    REPLICAS_MAX = 1 << 10 /* of one partition: each is compared with each */
+    GROWTH_EACH = 16 /* and this for each partition that it names */
 };
 
 struct control {
@@ -120,7 +119,8 @@ static void growth_partition(struct growth *g, int32_t index)
 static void check_role(struct growth *g, const struct leader_and_isr_request_leader_and_isr_partition_state *ps)
 {
     growth_partition(g, ps->partition_index);
-    if (ps->leader_epoch < 0 || ps->replicas_count > REPLICAS_MAX || ps->isr_count > REPLICAS_MAX) g->bad = true;
+    if (ps->leader_epoch < 0 || ps->replicas_count > CONTROLLER_REPLICAS_MAX || ps->isr_count > CONTROLLER_REPLICAS_MAX)
+        g->bad = true;
 }
 
 static enum kerr growth_verdict(struct growth *g, const char *message)

@@ -114,7 +114,8 @@ static void on_block(struct controller_call *call)
     struct producer_ids *ids = CONTAINER_OF(call, struct producer_ids, call);
     const struct allocate_producer_ids_response *r = call->response;
     const char *error = call->err ? err_name(call->err) : kerr_name(r->error_code);
-    bool have = !call->err && !r->error_code && r->producer_id_len > 0 && r->producer_id_start >= 0;
+    bool have = !call->err && !r->error_code && r->producer_id_len > 0 && r->producer_id_start >= 0 &&
+                r->producer_id_start <= INT64_MAX - r->producer_id_len;
     if (have)
         LOG_DEBUG("producer_id_block", "first=%" PRId64 " count=%d", r->producer_id_start, r->producer_id_len);
     else

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "controller/controller_internal.h"
+#include "wire/topic_name.h"
 
 #define LOG_MODULE "controller"
 
@@ -437,6 +438,16 @@ static void broker_read(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
+static bool state_is_sound(const struct read *rd, const struct znode_state *zs, struct fault *f)
+{
+    bool sound = zs->leader_epoch >= 0 && ids_are_sound(zs->isr, zs->isr_count);
+    if (!sound)
+        fault_set(f, ERR_CORRUPT,
+                  "The state of %.*s-%d in the coordination store has an epoch or an in-sync set that cannot be.",
+                  STR_ARG(rd->topic->name), rd->partition);
+    return sound;
+}
+
 static void topic_read(void *arg, const struct coord_result *r)
 {
     struct read *rd = arg;
@@ -481,7 +492,7 @@ static void state_read(void *arg, const struct coord_result *r)
     struct znode_state zs;
     if (r->err == OK) {
         struct fault f = {OK, ""};
-        if (znode_state_decode(&o->scratch, r->path, r->data, &zs, &f) == OK) {
+        if (znode_state_decode(&o->scratch, r->path, r->data, &zs, &f) == OK && state_is_sound(rd, &zs, &f)) {
             p->leader = zs.leader;
             p->leader_epoch = zs.leader_epoch;
             p->controller_epoch = zs.controller_epoch;

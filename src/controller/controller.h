@@ -36,6 +36,7 @@ struct controller;
 
 enum {
     CONTROLLER_PARTITIONS_MAX = 50 * 1000, /* of one topic: its assignment must fit into one znode */
+    CONTROLLER_REPLICAS_MAX = 1 << 10,     /* of one partition: each is compared with each */
     CONTROLLER_OPS_MAX = 10 * 1000,        /* operations waiting; past it: THROTTLING_QUOTA_EXCEEDED */
     PRODUCER_ID_BLOCK_SIZE = 1000
 };

@@ -74,6 +74,31 @@ static void partition_load(struct controller_partition *p, const struct znode_re
     p->removing_count = zr->removing_count;
 }
 
+bool ids_are_sound(const int32_t *ids, int32_t count)
+{
+    if (count > CONTROLLER_REPLICAS_MAX) return false;
+    for (int32_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids_have(ids, i, ids[i])) return false;
+    return true;
+}
+
+static bool replicas_are_sound(const struct znode_replicas *zr)
+{
+    return ids_are_sound(zr->replicas, zr->replica_count) && ids_are_sound(zr->adding, zr->adding_count) &&
+           ids_are_sound(zr->removing, zr->removing_count);
+}
+
+/* What no broker would take: with it, it would refuse everything else that the same message tells. */
+static bool topic_is_sound(struct str name, const struct znode_topic *zt, struct fault *f)
+{
+    bool sound = topic_name_is_valid(name);
+    for (size_t i = 0; i < zt->partition_count; i++) sound = sound && replicas_are_sound(&zt->partitions[i]);
+    if (!sound)
+        fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a name or replicas that cannot be.",
+                  STR_ARG(name));
+    return sound;
+}
+
 enum err topic_load(struct controller *c, struct str name, const struct znode_topic *zt, int32_t version,
                     struct fault *f)
 {
@@ -81,6 +106,7 @@ enum err topic_load(struct controller *c, struct str name, const struct znode_to
     if (count > CONTROLLER_PARTITIONS_MAX)
         return fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a partition %d: too many.",
                          STR_ARG(name), count - 1);
+    if (!topic_is_sound(name, zt, f)) return ERR_CORRUPT;
     struct topic *t = topic_find(c, name);
     if (t && !uuid_equal(t->id, zt->topic_id))
         return fault_set(f, ERR_VERSION, "The topic %.*s in the coordination store is another one than before.",

@@ -222,6 +222,9 @@ void znodes_make_persistent(struct coord *c, struct coord_to to)
 
 /* --- brokers --- */
 
+/* What brokers are told of each other must fit into the strings of messages. */
+enum { BROKER_TEXT_MAX = INT16_MAX };
+
 /* "LISTENER://HOST:PORT"; an IPv6 host is in brackets. */
 static bool endpoint_parse(struct str text, struct znode_endpoint *out)
 {
@@ -240,7 +243,7 @@ static bool endpoint_parse(struct str text, struct znode_endpoint *out)
         host = (struct str){host.data + 1, host.size - 2};
     out->host = host;
     out->port = (int32_t)port;
-    return true;
+    return host.size <= BROKER_TEXT_MAX && out->listener.size <= BROKER_TEXT_MAX;
 }
 
 static void broker_endpoints(struct in *in, struct znode_broker *out)
@@ -305,6 +308,7 @@ enum err znode_broker_decode(struct arena *a, struct str path, struct bytes data
     }
     const json_t *rack = json_object_get(in.root, "rack");
     if (rack && !json_is_null(rack)) b.rack = in_text(&in, rack, "rack");
+    if (!in.what && b.rack.size > BROKER_TEXT_MAX) in_fail(&in, "its rack is too long");
     in_features(&in, "min_version", "max_version", &b.features, &b.feature_count);
     enum err e = in_close(&in, path, f);
     if (!e) *out = b;

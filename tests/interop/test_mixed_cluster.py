@@ -4,7 +4,6 @@ back, and each kind is controller, leader, follower and group coordinator along 
 import json
 import re
 import subprocess
-import threading
 
 import confluent_kafka
 import programs
@@ -13,6 +12,7 @@ import pytest
 import batches
 from brokers import wait_until
 from cluster import Cluster
+from committer import Committer
 from load import Load
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.barnabas_only]
@@ -21,53 +21,6 @@ WHOLE_SECONDS = 90  # a JVM starts in that time
 OFFSETS = "__consumer_offsets"
 TIMED_OUT = 7
 OTHER = {"barnabas": "kafka39", "kafka39": "barnabas"}
-
-
-class Committer(threading.Thread):
-    """A group of one that reads a topic and commits; its committed offsets must never go back."""
-
-    def __init__(self, cluster, topic, group):
-        super().__init__(daemon=True)
-        self.topic = topic
-        self.committed = {}
-        self.failures = []
-        self.finish = threading.Event()
-        with cluster.clients():
-            self.consumer = confluent_kafka.Consumer(
-                {
-                    "bootstrap.servers": cluster.bootstrap,
-                    "group.id": group,
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "session.timeout.ms": 20000,
-                    "log_level": 0,
-                }
-            )
-            self.consumer.subscribe([topic])
-            self.start()
-
-    def run(self):
-        while not self.finish.is_set():
-            self.consumer.consume(100, 0.2)
-            try:
-                for done in self.consumer.commit(asynchronous=False):
-                    self._note(done)
-            except confluent_kafka.KafkaException:
-                continue  # nothing to commit, or the coordinator moves
-        self.consumer.close()
-
-    def _note(self, done):
-        if done.error is not None or done.offset < 0:
-            return
-        before = self.committed.get(done.partition, 0)
-        if done.offset < before:
-            self.failures.append(f"partition {done.partition}: {done.offset} after {before}")
-        self.committed[done.partition] = done.offset
-
-    def stop(self):
-        self.finish.set()
-        self.join()
-        assert not self.failures, self.failures
 
 
 def make_controller(cluster, broker):

@@ -4,21 +4,27 @@ The broker refuses what it is told, or takes what it can; it never dies, hangs, 
 so, and what was there before stays.  The world of test_leader.py: one broker, and a test that plays the others.
 """
 
+import json
 import random
 import struct
 import uuid
+from contextlib import ExitStack
 
 import crc32c
 import pytest
+from kazoo.exceptions import NodeExistsError, NoNodeError
 
 import batches
+import test_leader
 from batches import Record, build
 from brokers import wait_until
+from cluster import Cluster
 from rawkafka import Kerr
-from test_leader import OTHER, TOPIC_ID, world  # noqa: F401 (a fixture)
+from test_leader import OTHER, TOPIC_ID
 
 pytestmark = [pytest.mark.barnabas_only, pytest.mark.timeout(120)]
 
+world = test_leader.world  # a fixture
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 INVALID_REQUEST = 42
 ONE_RECORD = build([Record(b"key", b"value")])
@@ -67,7 +73,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("word", REFUSED | TAKEN)
-def test_roles_that_cannot_be(world, word):  # noqa: F811
+def test_roles_that_cannot_be(world, word):
     one = world()
     assert one.lead([one.own], 0) == Kerr.NONE
     assert one.client.produce("t", 0, ONE_RECORD, acks=1).ErrorCode == Kerr.NONE
@@ -134,7 +140,7 @@ def log_file(broker):
 
 
 @pytest.fixture
-def led(world):  # noqa: F811
+def led(world):
     """Follows a leader that has three records."""
     one = world(replica_fetch_wait_max_ms="50", replica_fetch_backoff_ms="20")
     leader = Leader(one)
@@ -275,3 +281,123 @@ def test_a_leader_that_does_not_know_where_its_log_lies(led, start, end):
     one.fake.answers["ListOffsets"] = honest
     led.lie = None
     wait_until(lambda: log_file(one.broker) == b"".join(led.log), 30, "the log is the leader's again")
+
+
+# ---- What should not be in ZooKeeper
+
+
+def registration(**more):
+    good = {
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+        "endpoints": ["PLAINTEXT://127.0.0.1:1"],
+        "jmx_port": -1,
+        "features": {},
+        "host": "127.0.0.1",
+        "timestamp": "0",
+        "port": 1,
+        "version": 5,
+    }
+    return json.dumps(good | more).encode()
+
+
+def assignment(**partitions):
+    return json.dumps({"version": 3, "partitions": {name[1:]: ids for name, ids in partitions.items()}}).encode()
+
+
+BAD_BROKERS = [
+    *(b"\xff\xfe{", b"", b"[]", b"7", b"[" * 100_000),
+    registration(endpoints=["PLAINTEXT://h:99999999"]),
+    registration(endpoints=["PLAINTEXT://h:-1"], port=-1),
+    registration(endpoints=[]),
+    registration(endpoints=["PLAINTEXT://:1"]),
+    registration(endpoints=[f"L{n}://h:{n % 60000}" for n in range(20_000)]),
+    registration(endpoints=5, version="x", timestamp={}),
+    registration(endpoints=["PLAINTEXT://" + "h" * 100_000 + ":1"], rack="r" * 100_000),
+]
+BAD_TOPICS = [
+    *(b"\xff{", b"", b"{}", b"[]", b"{" * 100_000),
+    assignment(p0="x"),
+    assignment(p2000000000=[1]),
+    json.dumps({"version": 3, "partitions": {"-1": [1]}}).encode(),
+    assignment(p0=[1, 1, 1]),
+    assignment(p0=[-5, 1]),
+    assignment(p0=[]),
+    assignment(p0=[99999999999999]),
+    assignment(p0=list(range(100_000))),
+    assignment(p5=[1]),
+    json.dumps({"version": 3, "topic_id": "zzz", "partitions": {"0": [1]}}).encode(),
+]
+BAD_STATES = [b"", b"{", b"[]", b'{"leader":"x","isr":[1]}', b'{"leader":-9,"isr":[-9],"leader_epoch":-9,"version":1}']
+BAD_OTHERS = {
+    "/config/topics/sound": b"\xff",
+    "/config/brokers/1": b"[]",
+    "/config/changes/config_change_0000000000": b"{",
+    "/isr_change_notification/isr_change_0000000000": b"{",
+    "/log_dir_event_notification/log_dir_event_0000000000": b"\xff",
+    "/admin/reassign_partitions": b"\xff{",
+    "/admin/preferred_replica_election": b"[",
+    "/latest_producer_id_block": b"{",
+    "/brokers/ids/x": b"{}",
+    "/brokers/ids/99999999999": registration(),
+    "/brokers/topics/not a name/partitions/x/state": b"{}",
+}
+
+
+def is_json(zk, path):
+    try:
+        return json.loads(zk.get(path)[0])
+    except (NoNodeError, ValueError):
+        return None
+
+
+def test_what_nobody_can_read_in_zookeeper_harms_nothing_else(tmp_path):
+    def creates(name):
+        """A topic is made, and both brokers have heard of their roles."""
+
+        def created():
+            with cluster.controller().connect() as c:
+                row = {"Name": name, "NumPartitions": 2, "ReplicationFactor": 2}
+                return c.call("CreateTopics", Topics=[row], timeoutMs=5000).Topics[0].ErrorCode in (0, 36)
+
+        wait_until(created, 60, f"{name} is made")
+
+        def written():
+            with cluster.controller().connect() as c:
+                for part in c.metadata(name).Topics[0].Partitions:
+                    if part.LeaderId in (1, 2):
+                        with cluster[part.LeaderId].connect() as leader:
+                            if leader.produce(name, part.PartitionIndex, ONE_RECORD, acks=1).ErrorCode:
+                                return False
+                return True
+
+        wait_until(written, 30, f"{name} is written to")
+
+    with Cluster(tmp_path, 2) as cluster, ExitStack() as stack:
+        cluster.start()
+        zk = stack.enter_context(cluster.zookeepers.client())
+        creates("sound")
+        for number, data in enumerate(BAD_BROKERS, 10):
+            zk.create(f"/brokers/ids/{number}", data)
+        for number, data in enumerate(BAD_TOPICS):
+            zk.create(f"/brokers/topics/bad{number}", data)
+        for number, data in enumerate(BAD_STATES):
+            zk.create(f"/brokers/topics/state{number}", assignment(p0=[1, 2]))
+            zk.create(f"/brokers/topics/state{number}/partitions/0/state", data, makepath=True)
+        for path, data in BAD_OTHERS.items():
+            try:
+                zk.create(path, data, makepath=True)
+            except NodeExistsError:
+                zk.set(path, data)
+        creates("while-in-office")
+        for _ in range(2):
+            zk.delete("/controller")
+            creates(f"after-{zk.get('/controller_epoch')[0].decode()}")
+        for path in ("/config/brokers/1", "/config/topics/sound"):  # settings are not ignored: it would not start
+            zk.set(path, b'{"version":1,"config":{}}')
+        zk.set("/controller", b"\xff")  # who was in office sees that, and goes
+        wait_until(lambda: is_json(zk, "/controller"), 30, "there is another controller")
+        creates("at-last")
+        for broker in cluster:
+            broker.stop()
+            broker.start()
+        creates("after-a-new-start")
