@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "controller/controller_internal.h"
-#include "wire/topic_name.h"
 
 #define LOG_MODULE "controller"
 

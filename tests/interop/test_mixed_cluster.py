@@ -38,6 +38,9 @@ def make_controller(cluster, broker):
     finally:
         for other in others:
             other.resume()
+    with broker.connect() as c:  # its node is there before it has read the cluster's state
+        ask = lambda: c.call("ListPartitionReassignments", 0, TimeoutMs=30000, Topics=None).ErrorCode == 0  # noqa: E731
+        wait_until(ask, 60, f"broker {broker.number} works as the controller")
 
 
 def lead(cluster, broker, topics, tool):
