@@ -13,12 +13,6 @@ BUGS = {
         "controller/elections.c",
         "    return ids_have(p->isr, p->isr_count, id) && (ct->restarted || !replica_has_restarted(c, p, id));\n",
         "    return true;\n"),
-    "a_leader_that_restarted_unseen": (
-        "controller/elections.c",
-        "    return b && (b->restarted || (p->replica_count > 1 && b->epoch > p->state_zxid));\n",
-        "    return b && b->restarted;\n"),
-    "a_batch_of_the_old_epoch_behind_the_start_of_the_new_one": (
-        "plog/plog.c", "    a->leader_epoch = MAX(a->leader_epoch, epochs_latest(&pl->epochs));\n", ""),
     "a_leader_of_the_same_epoch": (
         "controller/elections.c", "    p->leader = leader;\n    p->leader_epoch++;\n", "    p->leader = leader;\n"),
     "no_truncation_by_epoch": (
@@ -46,7 +40,4 @@ BUGS = {
     "an_answer_of_the_controller_thrown_away": (
         "replica/leader.c", "    } else if (!kerr && atomic_load(&p->leads) && answer->partition_epoch > p->partition_epoch"
         " && commit(p, answer)) {\n", "    } else if (!kerr && answer->partition_epoch < -1 && commit(p, answer)) {\n"),
-    "a_leader_that_went_unnoticed": (
-        "controller/elections.c", "    if (!replica_is_alive(c, p, id)) return false;\n    return !replica_has",
-        "    if (id >= 0) return true;\n    return !replica_has"),
 }
