@@ -2,13 +2,20 @@
  *
  * A message stays in its peer's queue, in order, until it is answered; what is behind `out_count` has not been sent
  * over the present link.  The link's end sets that back to nothing, and its next beginning sends all anew.  A question
- * (ListOffsets) is not sent again and stands in no queue: its asker would rather know soon. */
+ * (ListOffsets) is not sent again and stands in no queue: its asker would rather know soon.
+ *
+ * Who refuses connections is unreachable at once.  Who is silent (its packets are lost, or it is stopped) is so when
+ * its session would be over if it were silent to ZooKeeper, too: a leader that cannot reach the controller cannot have
+ * its in-sync sets changed, and writes to it may wait for a follower on the other side of the cut for as long as that
+ * lasts. So a link with nothing to say is asked something now and then.  When all the others are silent it is rather
+ * this broker that is cut off, and nobody is given up. */
 #include "broker/cluster_channel.h"
 
 #include "base/mem.h"
 #include "broker/control.h"
 #include "broker/link.h"
 #include "controller/controller.h"
+#include "wire/gen/api_versions.h"
 
 #define uthash_malloc(size)  mem_alloc(size)
 #define uthash_free(p, size) mem_free(p)
@@ -17,7 +24,11 @@
 #define LOG_MODULE "broker"
 #include "base/log.h"
 
-enum { OUT_MAX = 32 /* messages to one broker; the others wait */ };
+enum {
+    OUT_MAX = 32, /* messages to one broker; the others wait */
+    PROBES_PER_PATIENCE = 3,
+    PROBE_VERSION_MAX = 2 /* from version 3 on the asker's name is to be given */
+};
 
 /* Versions that have what our controller says; 3.9's brokers know them all. */
 enum { LEADER_AND_ISR_MIN = 2, UPDATE_METADATA_MIN = 5, STOP_REPLICA_MIN = 3, LIST_OFFSETS_MIN = 4 };
@@ -38,6 +49,17 @@ struct peer {
     struct list messages; /* in order */
     size_t out_count;     /* the first so many of them are out */
     bool unreachable;     /* told */
+    bool was_up;          /* the link that has just gone down */
+    bool silent;          /*   and nothing but a probe was out on it */
+    struct timer next_probe;
+    struct probe *probe; /* the one that is out; NULL: none is */
+};
+
+/* A question (ApiVersions, which every kind of broker answers at once) whose answer says that somebody is there. */
+struct probe {
+    struct peer *peer; /* NULL: the broker has gone */
+    struct rpc_call call;
+    struct api_versions_request request;
 };
 
 /* A message or a question to another broker. */
@@ -305,6 +327,45 @@ static void send_list_offsets(void *arg, int32_t broker_id, const struct list_of
 
 /* ---- who is there */
 
+static int64_t patience_ms(const struct cluster_channel *ch)
+{
+    const struct config *cfg = broker_config(&ch->run->br, home(ch));
+    return MIN(config_i64(cfg, CFG_ZOOKEEPER_SESSION_TIMEOUT_MS), config_i64(cfg, CFG_CONTROLLER_SOCKET_TIMEOUT_MS));
+}
+
+static void probe_later(struct peer *p)
+{
+    struct loop *loop = home(p->ch);
+    loop_timer_set(loop, &p->next_probe, loop_now_us(loop) + patience_ms(p->ch) * 1000 / PROBES_PER_PATIENCE);
+}
+
+static void on_probe_answer(struct rpc_call *call)
+{
+    struct probe *pb = CONTAINER_OF(call, struct probe, call);
+    if (pb->peer) {
+        pb->peer->probe = NULL;
+        pb->peer->silent = call->err == ERR_TIMEOUT && pb->peer->out_count == 0;
+    }
+    mem_free(pb);
+}
+
+static void on_probe_timer(struct timer *t)
+{
+    struct peer *p = CONTAINER_OF(t, struct peer, next_probe);
+    probe_later(p);
+    if (p->probe || p->out_count > 0 || !link_is_up(p->ln)) return;
+    struct probe *pb = mem_zalloc(1, sizeof *pb);
+    pb->peer = p;
+    pb->request = api_versions_request_default;
+    pb->call = (struct rpc_call){.api = API_API_VERSIONS,
+                                 .version_max = PROBE_VERSION_MAX,
+                                 .request = &pb->request,
+                                 .timeout_ms = patience_ms(p->ch),
+                                 .done = on_probe_answer};
+    p->probe = pb;
+    link_send(p->ln, &pb->call);
+}
+
 static void on_up(void *arg)
 {
     struct peer *p = arg;
@@ -312,10 +373,28 @@ static void on_up(void *arg)
     struct cluster_channel *ch = p->ch;
     int32_t id = p->id;
     bool was_unreachable = p->unreachable;
-    p->unreachable = false;
+    p->unreachable = p->silent = false;
+    p->was_up = true;
     if (was_unreachable) controller_broker_reachable(ch->run->br.controller, id, p->epoch); /* may end us */
     p = peer_find(ch, id);
     if (p) peer_send(p);
+}
+
+/* Somebody else is reached, or there is nobody else. */
+static bool others_are_reached(const struct peer *p)
+{
+    for (const struct peer *other = p->ch->peers; other; other = other->hh.next)
+        if (other != p && link_is_up(other->ln)) return true;
+    return HASH_COUNT(p->ch->peers) == 1;
+}
+
+/* A link that was up and is over with messages out says nothing yet: to apply them may take long.  The next one does.
+ */
+static bool looks_dead(const struct peer *p, enum rpc_end end, bool was_up)
+{
+    if (end == RPC_REFUSED) return true;
+    bool silent = end == RPC_UNREACHABLE || (end == RPC_TIMED_OUT && (p->silent || !was_up));
+    return silent && others_are_reached(p);
 }
 
 static void on_down(void *arg, enum rpc_end end, const char *text)
@@ -323,7 +402,9 @@ static void on_down(void *arg, enum rpc_end end, const char *text)
     struct peer *p = arg;
     LOG_LIMITED(LOG_LEVEL_WARN, "broker_not_reached", "broker=%d reason=\"%s\"", p->id, text);
     ASSERT(p->out_count == 0); /* each has come back */
-    if (end != RPC_REFUSED || p->unreachable) return;
+    bool was_up = p->was_up;
+    p->was_up = false;
+    if (p->unreachable || !looks_dead(p, end, was_up)) return;
     p->unreachable = true;
     controller_broker_unreachable(p->ch->run->br.controller, p->id, p->epoch); /* may end us */
 }
@@ -340,6 +421,8 @@ static void broker_went(void *arg, int32_t broker_id)
         m->peer = NULL;
         if (!m->is_out) message_fail_later(m); /* the others fail with the link */
     }
+    if (p->probe) p->probe->peer = NULL;
+    loop_timer_cancel(home(ch), &p->next_probe);
     link_close(p->ln);
     mem_free(p);
 }
@@ -363,14 +446,16 @@ static void broker_came(void *arg, int32_t broker_id, int64_t broker_epoch, stru
                 .workers = br->workers,
                 .bufs = br->bufs,
                 .client_id = str_of(ch->client_id),
-                .connect_timeout_ms = config_i64(cfg, CFG_SOCKET_CONNECTION_SETUP_TIMEOUT_MS),
-                .silence_ms = config_i64(cfg, CFG_CONTROLLER_SOCKET_TIMEOUT_MS),
+                .connect_timeout_ms = MIN(config_i64(cfg, CFG_SOCKET_CONNECTION_SETUP_TIMEOUT_MS), patience_ms(ch)),
+                .silence_ms = patience_ms(ch),
                 .receive_buffer_bytes = -1},
         .up = on_up,
         .down = on_down,
         .arg = p,
     };
     p->ln = link_open(&opt, host, port);
+    p->next_probe.fire = on_probe_timer;
+    probe_later(p);
 }
 
 /* ---- The controller's own affairs */

@@ -15,8 +15,10 @@
 
 struct controller_watch {
     struct broker *br;
-    int32_t removed_id; /* of the last one removed, and its registration; -1: none yet */
+    int32_t removed_id; /* of the last one removed, its registration, and the epoch's version then; -1: none yet */
     int64_t removed_czxid;
+    int32_t removed_version;
+    bool looking; /* at one that is told to be dead */
 };
 
 /* One look at who is in office. */
@@ -33,6 +35,12 @@ struct look {
 
 static void look_begin(struct controller_watch *cw, int32_t id, int64_t session);
 
+static void look_end(struct look *lk)
+{
+    if (!lk->session) lk->cw->looking = false;
+    mem_free(lk);
+}
+
 static void on_removed(void *arg, const struct coord_result *r)
 {
     struct look *lk = arg;
@@ -40,11 +48,11 @@ static void on_removed(void *arg, const struct coord_result *r)
         LOG_WARN("controller_removed", "controller=%d reason=\"%s\"", lk->id,
                  lk->session ? "our own dead process held the office"
                              : "its connection broke and its port refuses: it counts as dead");
-    else if (r->err == ERR_UNSURE)
-        look_begin(lk->cw, lk->id, lk->session);
+    else if (r->err == ERR_UNSURE && lk->session)
+        look_begin(lk->cw, lk->id, lk->session); /* nobody tells of it again */
     else if (r->err != ERR_VERSION && r->err != ERR_NOT_FOUND && !coord_session_over(r->err))
-        LOG_WARN("controller_not_removed", "controller=%d error=%s", lk->id, err_name(r->err));
-    mem_free(lk);
+        LOG_LIMITED(LOG_LEVEL_WARN, "controller_not_removed", "controller=%d error=%s", lk->id, err_name(r->err));
+    look_end(lk);
 }
 
 static void remove_node(struct look *lk)
@@ -57,23 +65,32 @@ static void remove_node(struct look *lk)
     coord_multi(br->coord, steps, ARRAY_COUNT(steps), (struct coord_to){broker_home(br), on_removed, lk});
 }
 
+/* In an office that began after this broker had him removed, or had tried to: as long as he is in the same one, the
+ * removal has not happened. */
+static bool came_back(const struct controller_watch *cw, const struct look *lk)
+{
+    return lk->id == cw->removed_id && lk->registration == cw->removed_czxid &&
+           lk->epoch_version != cw->removed_version;
+}
+
 static void decide(struct look *lk)
 {
     struct controller_watch *cw = lk->cw;
     if (lk->failed || !lk->in_office || !cw->br->coord) {
-        mem_free(lk);
+        look_end(lk);
         return;
     }
-    if (!lk->session && lk->id == cw->removed_id && lk->registration == cw->removed_czxid) {
-        LOG_WARN("controller_left_alone",
-                 "controller=%d reason=\"it came back into office: it lives, and cannot be reached from here\"",
-                 lk->id);
-        mem_free(lk);
+    if (!lk->session && came_back(cw, lk)) {
+        LOG_LIMITED(LOG_LEVEL_WARN, "controller_left_alone",
+                    "controller=%d reason=\"it came back into office: it lives, and cannot be reached from here\"",
+                    lk->id);
+        look_end(lk);
         return;
     }
     if (!lk->session) {
         cw->removed_id = lk->id;
         cw->removed_czxid = lk->registration;
+        cw->removed_version = lk->epoch_version;
     }
     remove_node(lk);
 }
@@ -127,6 +144,8 @@ void controller_watch_dead(void *controller_watch, int32_t controller_id)
 {
     struct controller_watch *cw = controller_watch;
     ASSERT_OWNER(broker_home(cw->br));
+    if (cw->looking) return;
+    cw->looking = true;
     look_begin(cw, controller_id, 0);
 }
 

@@ -15,7 +15,8 @@ struct controller_watch;
 struct controller_watch *controller_watch_new(struct broker *br);
 /* After the store is closed; NULL is allowed. */
 void controller_watch_free(struct controller_watch *cw);
-/* For to_controller_on_dead(): the connection to the controller broke, and its port refuses. */
+/* For to_controller_on_dead(): the connection to the controller broke, and its port refuses.  Told with each try to
+ * reach it, so that what fails for a passing reason is done when it has passed; one look is out at a time. */
 void controller_watch_dead(void *controller_watch, int32_t controller_id);
 /* The process that had this session is dead, as this one is its successor: if it was in office, the office is free. */
 void controller_watch_succeed(struct controller_watch *cw, int64_t session);

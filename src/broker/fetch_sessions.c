@@ -87,6 +87,7 @@ struct fetch_session {
     struct session_topic *topics;
     struct fetch_session_part *parts;
     struct session_size size;
+    struct fetch_plan *watched; /* the plan that `use` counted last, if its request waits */
 };
 
 /* Sessions, the one to evict first at the top. */
@@ -486,12 +487,22 @@ static struct str topic_copy(struct session_topic *topic, uint64_t use, struct a
     return topic->copy;
 }
 
+/* Under the session's lock: another request counts from now on. */
+static void session_overtake(struct fetch_session *s)
+{
+    struct fetch_plan *plan = s->watched;
+    s->use++;
+    s->watched = NULL;
+    if (plan) plan->overtaken(plan->arg);
+}
+
 /* Under the session's lock. */
 static void plan_from_session(struct fetch_plan *plan, struct fetch_session *s, struct arena *arena)
 {
     plan->session = s;
     plan->session_id = s->id;
-    plan->use = ++s->use;
+    session_overtake(s);
+    plan->use = s->use;
     s->epoch = fetch_session_epoch_after(s->epoch);
     plan->items = arena_array(arena, struct fetch_item, (size_t)s->size.count);
     for (struct fetch_session_part *part = s->parts; part; part = part->hh.next)
@@ -612,7 +623,10 @@ static void plan_incremental(struct fetch_plan *plan, const struct plan_args *ar
     if (!plan->kerr) {
         session_merge(s, args->in);
         s->closed = s->size.count == 0;
-        if (!s->closed) plan_from_session(plan, s, args->arena);
+        if (s->closed)
+            session_overtake(s);
+        else
+            plan_from_session(plan, s, args->arena);
     }
     struct session_size size = s->size;
     pthread_mutex_unlock(&s->lock);
@@ -667,9 +681,31 @@ bool fetch_plan_include(struct fetch_plan *plan, const struct fetch_item *item, 
     return news || (!plan->incremental && !plan->kerr);
 }
 
+void fetch_plan_watch(struct fetch_plan *plan, void (*overtaken)(void *arg), void *arg)
+{
+    struct fetch_session *s = plan->session;
+    if (!s) return;
+    plan->overtaken = overtaken;
+    plan->arg = arg;
+    pthread_mutex_lock(&s->lock);
+    bool late = s->use != plan->use;
+    if (!late) s->watched = plan;
+    pthread_mutex_unlock(&s->lock);
+    if (late) overtaken(arg);
+}
+
+static void plan_unwatch(struct fetch_plan *plan)
+{
+    struct fetch_session *s = plan->session;
+    pthread_mutex_lock(&s->lock);
+    if (s->watched == plan) s->watched = NULL;
+    pthread_mutex_unlock(&s->lock);
+}
+
 void fetch_plan_end(struct fetch_plan *plan)
 {
     if (!plan->session) return;
+    if (plan->overtaken) plan_unwatch(plan);
     session_unpin(plan->session, !plan->incremental && !plan->told);
     plan->session = NULL;
 }

@@ -6,7 +6,8 @@
  * The cache holds at most max.incremental.fetch.session.cache.slots sessions; a new one evicts another by Kafka's rules
  * (unused for two minutes; or smaller and old enough; or unprivileged and the new one is a replica's).
  * Thread: any.  A plan belongs to one request.  A session may have several plans open, when a client does not wait for
- * its answers: the newest is the one that counts, the others are told INVALID_FETCH_SESSION_EPOCH as they answer. */
+ * its answers: the newest is the one that counts, the others are told INVALID_FETCH_SESSION_EPOCH as they answer.  They
+ * should do so at once, since answers leave in the order of their requests: see fetch_plan_watch(). */
 #ifndef BROKER_FETCH_SESSIONS_H
 #define BROKER_FETCH_SESSIONS_H
 
@@ -62,6 +63,8 @@ struct fetch_plan {
     struct fetch_session *session; /* from here on: this module's own */
     uint64_t use;
     bool told;
+    void (*overtaken)(void *arg); /* under the session's lock; NULL: nobody waits */
+    void *arg;
 };
 
 /* `rng`, lent, chooses session ids; it is asked by one thread at a time. */
@@ -87,6 +90,10 @@ struct fetch_found {
  * item, by an answer that will be sent.  Partitions with records go to the end of an incremental session's order, so
  * that all get their turn.  Sets plan->kerr when a later request of the session has overtaken this one. */
 bool fetch_plan_include(struct fetch_plan *plan, const struct fetch_item *item, const struct fetch_found *found);
+
+/* The request waits: calls `overtaken`, once and on any thread, when a later one of the session takes its place; at
+ * once if one has.  Not after fetch_plan_end(). */
+void fetch_plan_watch(struct fetch_plan *plan, void (*overtaken)(void *arg), void *arg);
 
 /* Lets go of the session.  A new session for whose plan nothing was included is closed: its client has not heard of it
  * (the connection is gone, or a throttled answer went out, with session id 0). */

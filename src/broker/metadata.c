@@ -222,6 +222,12 @@ static void remove_topic(struct metadata *m, const struct topic_view *t)
     grace_release(m->grace, old, topic_release);
 }
 
+/* One of before topics had ids may be given one, and is not told it by a controller of an old version. */
+static bool is_same_topic(const struct topic_view *old, const topic_state *ts)
+{
+    return uuid_is_zero(old->id) || uuid_is_zero(ts->topic_id) || uuid_equal(old->id, ts->topic_id);
+}
+
 /* The topic with the changed partitions in it. */
 static struct topic_object *topic_merge(const struct topic_view *old, const topic_state *ts)
 {
@@ -229,7 +235,7 @@ static struct topic_object *topic_merge(const struct topic_view *old, const topi
     arena_init(&t->arena, SIZE_MAX);
     struct topic_view *v = &t->view;
     v->name = arena_str(&t->arena, ts->topic_name);
-    v->id = ts->topic_id;
+    v->id = old && uuid_is_zero(ts->topic_id) ? old->id : ts->topic_id;
     v->internal = topic_is_internal(v->name);
     v->partition_count = old ? old->partition_count : 0;
     for (int32_t i = 0; i < ts->partition_states_count; i++)
@@ -263,7 +269,7 @@ static void update_topic(struct metadata *m, const topic_state *ts)
         if (old) remove_topic(m, old);
         return;
     }
-    if (old && !uuid_equal(old->id, ts->topic_id)) {
+    if (old && !is_same_topic(old, ts)) {
         remove_topic(m, old); /* deleted and made again under the same name */
         old = NULL;
     }

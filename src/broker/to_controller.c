@@ -36,7 +36,6 @@ struct to_controller {
     char *peer_host;
     int32_t peer_port;
     char *client_id;
-    bool is_dead; /* told */
     void (*dead)(void *arg, int32_t controller_id);
     void *dead_arg;
 };
@@ -177,6 +176,12 @@ static void on_local_topics(void *arg, const struct controller_results *r)
     local_over(w);
 }
 
+static void allocate_locally(struct way *w, const struct allocate_producer_ids_request *in)
+{
+    controller_allocate_producer_ids(w->tc->br->controller, in->broker_id, in->broker_epoch,
+                                     (struct controller_to){home(w->tc), on_local_block, w});
+}
+
 /* Without assignments: nobody here gives any. */
 static void create_topics_locally(struct way *w, const struct create_topics_request *in)
 {
@@ -211,10 +216,7 @@ static void send_locally(struct to_controller *tc, struct way *w)
     switch ((int)call->api) {
     case API_ALTER_PARTITION: controller_alter_partition(c, call->request, call->version_max, w->response, rq); break;
     case API_CONTROLLED_SHUTDOWN: controller_controlled_shutdown(c, call->request, w->response, rq); break;
-    case API_ALLOCATE_PRODUCER_IDS:
-        controller_allocate_producer_ids(c, ((const struct allocate_producer_ids_request *)call->request)->broker_id,
-                                         (struct controller_to){home(tc), on_local_block, w});
-        break;
+    case API_ALLOCATE_PRODUCER_IDS: allocate_locally(w, call->request); break;
     case API_CREATE_TOPICS: create_topics_locally(w, call->request); break;
     default: UNREACHABLE();
     }
@@ -270,7 +272,6 @@ static void on_up(void *arg)
 {
     struct to_controller *tc = arg;
     LOG_DEBUG("controller_reached", "controller=%d", tc->peer_id);
-    tc->is_dead = false;
     tc->refused = false;
     pump(tc);
 }
@@ -279,9 +280,7 @@ static void on_down(void *arg, enum rpc_end end, const char *text)
 {
     struct to_controller *tc = arg;
     LOG_LIMITED(LOG_LEVEL_WARN, "controller_not_reached", "controller=%d reason=\"%s\"", tc->peer_id, text);
-    if (end != RPC_REFUSED || tc->is_dead) return;
-    tc->is_dead = true;
-    if (tc->dead) tc->dead(tc->dead_arg, tc->peer_id);
+    if (end == RPC_REFUSED && tc->dead) tc->dead(tc->dead_arg, tc->peer_id);
 }
 
 static void disconnect(struct to_controller *tc)
@@ -291,7 +290,6 @@ static void disconnect(struct to_controller *tc)
     tc->ln = NULL;
     tc->peer_host = NULL;
     tc->peer_id = -1;
-    tc->is_dead = false;
 }
 
 static bool is_linked_to(const struct to_controller *tc, int32_t id, const struct node_endpoint *at)

@@ -52,7 +52,7 @@ void to_controller_send(struct to_controller *tc, struct controller_call *call);
 void to_controller_changed(struct to_controller *tc);
 
 /* The connection to the controller broke and its port refuses, `controller_id` being registered still: see
- * broker/controller_watch.h.  NULL: nobody listens.  Home loop. */
+ * broker/controller_watch.h.  Told with each try that is refused.  NULL: nobody listens.  Home loop. */
 void to_controller_on_dead(struct to_controller *tc, void (*dead)(void *arg, int32_t controller_id), void *arg);
 
 #endif

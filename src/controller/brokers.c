@@ -6,7 +6,9 @@
  * its followers.  So nothing is given up for it that cannot be taken back: a partition which nobody else can lead keeps
  * its leader until the registration goes.
  *
- * A registration with another epoch is another process: a loss and an arrival in one (Kafka's bounced brokers). */
+ * A registration with another epoch is another process: a loss and an arrival in one (Kafka's bounced brokers).  So is
+ * one that is newer than a partition's state, which a new controller finds when a broker restarted while there was
+ * none: see replica_has_restarted(). */
 #define LOG_MODULE "controller"
 
 #include <stdlib.h>
@@ -40,9 +42,9 @@ struct brokers_event {
     size_t came_count, came_cap;
     int32_t *restarted; /* those of them that had been there with another epoch */
     size_t restarted_count, restarted_cap;
-    bool went;    /* somebody has gone */
-    bool changed; /* somebody has other addresses */
-    bool rules;   /* nobody came or went, but who may lead has changed */
+    bool went;        /* somebody has gone */
+    bool changed;     /* somebody has other addresses */
+    const char *mend; /* nobody came or went, but this is a reason to look whether all have leaders; else NULL */
     struct elections elections;
     struct changes changes;
     struct fault fault;
@@ -296,7 +298,7 @@ static void path_made(void *arg, const struct coord_result *r)
 static const char *reason_of(const struct brokers_event *be)
 {
     if (be->loaded) return "new_controller";
-    if (be->rules) return "settings";
+    if (be->mend) return be->mend;
     if (be->reached_id >= 0) return be->reachable ? "broker_reachable" : "broker_unreachable";
     return be->went ? "broker_gone" : "broker_came";
 }
@@ -304,16 +306,7 @@ static const char *reason_of(const struct brokers_event *be)
 /* A partition that has a state; false: nothing to change. */
 static bool mend(struct brokers_event *be, struct topic *t, int32_t partition, bool fence)
 {
-    struct controller *c = be->c;
-    struct controller_partition *p = &t->partitions[partition];
-    bool changed = elections_give(&be->elections, t, partition);
-    if (fence && partition_fence(c, p)) changed = true;
-    if (p->leader >= 0 || !be->restarted_count) return changed;
-    set_restarted(be, false);
-    int32_t leader = replica_choose(c, p, p->replicas, p->replica_count);
-    if (leader >= 0) partition_lead(c, p, leader);
-    set_restarted(be, true);
-    return changed || leader >= 0;
+    return elections_give(&be->elections, t, partition) || (fence && partition_fence(be->c, &t->partitions[partition]));
 }
 
 static void find_changes(struct brokers_event *be)
@@ -379,7 +372,7 @@ static void tell_changes(struct brokers_event *be)
 static void tell(struct brokers_event *be)
 {
     struct controller *c = be->c;
-    if (be->rules) {
+    if (be->mend) {
         tell_changes(be);
         return;
     }
@@ -398,7 +391,7 @@ static void tell(struct brokers_event *be)
 
 static bool is_news(struct brokers_event *be)
 {
-    return be->loaded || be->rules || be->went || be->changed || be->came_count;
+    return be->loaded || be->mend || be->went || be->changed || be->came_count;
 }
 
 static enum step brokers_failed(struct brokers_event *be)
@@ -480,14 +473,19 @@ void brokers_queue(struct controller *c, bool loaded)
     controller_queue(c, &be->ev);
 }
 
+void brokers_mend(struct controller *c, const char *reason)
+{
+    struct brokers_event *be = event_new(c, BROKERS_ELECT);
+    be->mend = reason;
+    controller_queue(c, &be->ev);
+}
+
 void controller_unclean_changed(struct controller *c, bool by_default)
 {
     ASSERT_OWNER(c->opt.loop);
     c->opt.unclean_election = by_default;
     if (c->stopping || c->state != CONTROLLER_ACTIVE) return;
-    struct brokers_event *be = event_new(c, BROKERS_ELECT);
-    be->rules = true;
-    controller_queue(c, &be->ev);
+    brokers_mend(c, "settings");
 }
 
 static void reach_queue(struct controller *c, int32_t broker_id, int64_t broker_epoch, bool reachable)

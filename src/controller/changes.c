@@ -27,6 +27,7 @@ void changes_add(struct changes *cs, struct change ch)
 {
     cs->list = mem_grow(cs->list, &cs->cap, cs->count + 1, sizeof *cs->list);
     cs->list[cs->count++] = ch;
+    ch.topic->partitions[ch.partition].state_zxid = INT64_MAX;
 }
 
 void changes_add_topic(struct changes *cs, struct topic *t)

@@ -277,13 +277,26 @@ static void block_write(struct controller *c, struct op *op, const struct znode_
     op->producer_id_start = next->start;
 }
 
+static enum kerr block_asker(const struct controller *c, const struct op *op)
+{
+    const struct broker *b = broker_find(c, op->broker_id);
+    if (!b) return KERR_BROKER_ID_NOT_REGISTERED;
+    return b->epoch == op->broker_epoch ? KERR_NONE : KERR_STALE_BROKER_EPOCH;
+}
+
 static enum step block_run(struct controller *c, struct event *ev)
 {
     struct op *op = op_of(ev);
     struct op_topic *t = &op->topics[0];
     struct znode_producer_ids next;
+    enum kerr kerr;
     switch ((enum block_stage)ev->stage) {
     case BLOCK_READ:
+        kerr = block_asker(c, op);
+        if (kerr) {
+            op_topic_finish(t, kerr, STR_NULL);
+            return op_event_over(op);
+        }
         ev->stage = BLOCK_WRITE;
         t->err = OK;
         ev->pending++;
@@ -310,9 +323,11 @@ static enum step block_run(struct controller *c, struct event *ev)
     return op_event_over(op);
 }
 
-void controller_allocate_producer_ids(struct controller *c, int32_t broker_id, struct controller_to to)
+void controller_allocate_producer_ids(struct controller *c, int32_t broker_id, int64_t broker_epoch,
+                                      struct controller_to to)
 {
     struct op *op = op_new(c, 1, to);
     op->broker_id = broker_id;
+    op->broker_epoch = broker_epoch;
     op_post(op, block_run);
 }

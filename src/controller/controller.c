@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "controller/controller_internal.h"
-#include "wire/topic_name.h"
 
 #define LOG_MODULE "controller"
 
@@ -64,7 +63,8 @@ static void leave_office(struct controller *c)
 {
     bool wrong = c->tables_wrong;
     if (c->state != CONTROLLER_STANDBY && !c->session_ended) release_office(c);
-    c->deposed = c->tables_wrong = c->session_ended = c->fenced = c->reassign_queued = false;
+    c->deposed = c->tables_wrong = c->session_ended = c->fenced = false;
+    c->reassign_queued = c->others_queued = c->listed = false;
     balance_stop(c);
     deletion_abandon(c);
     state_clear(c);
@@ -437,64 +437,6 @@ static void broker_read(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
-static bool ids_are_sound(const int32_t *ids, int32_t count)
-{
-    if (count > CONTROLLER_REPLICAS_MAX) return false;
-    for (int32_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids_have(ids, i, ids[i])) return false;
-    return true;
-}
-
-static bool replicas_are_sound(const struct znode_replicas *zr)
-{
-    return ids_are_sound(zr->replicas, zr->replica_count) && ids_are_sound(zr->adding, zr->adding_count) &&
-           ids_are_sound(zr->removing, zr->removing_count);
-}
-
-/* What no broker would take: with it, it would refuse everything else that the same message tells. */
-static bool topic_is_sound(struct str name, const struct znode_topic *zt, struct fault *f)
-{
-    bool sound = topic_name_is_valid(name);
-    for (size_t i = 0; i < zt->partition_count; i++) sound = sound && replicas_are_sound(&zt->partitions[i]);
-    if (!sound)
-        fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a name or replicas that cannot be.",
-                  STR_ARG(name));
-    return sound;
-}
-
-static bool state_is_sound(const struct read *rd, const struct znode_state *zs, struct fault *f)
-{
-    bool sound = zs->leader_epoch >= 0 && ids_are_sound(zs->isr, zs->isr_count);
-    if (!sound)
-        fault_set(f, ERR_CORRUPT,
-                  "The state of %.*s-%d in the coordination store has an epoch or an in-sync set that cannot be.",
-                  STR_ARG(rd->topic->name), rd->partition);
-    return sound;
-}
-
-static void topic_load(struct controller *c, struct str name, const struct znode_topic *zt, int32_t version,
-                       struct fault *f)
-{
-    if (zt->partition_count > 0 && zt->partitions[zt->partition_count - 1].partition >= CONTROLLER_PARTITIONS_MAX) {
-        fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a partition %d: too many.",
-                  STR_ARG(name), zt->partitions[zt->partition_count - 1].partition);
-        return;
-    }
-    if (!topic_is_sound(name, zt, f)) return;
-    struct topic *t = topic_add(c, name, zt->topic_id);
-    t->version = version;
-    if (zt->partition_count) topic_resize(t, zt->partitions[zt->partition_count - 1].partition + 1);
-    for (size_t i = 0; i < zt->partition_count; i++) {
-        const struct znode_replicas *zr = &zt->partitions[i];
-        struct controller_partition *p = &t->partitions[zr->partition];
-        partition_set_replicas(p, zr->replicas, zr->replica_count);
-        p->adding = ids_copy(zr->adding, zr->adding_count);
-        p->adding_count = zr->adding_count;
-        p->removing = ids_copy(zr->removing, zr->removing_count);
-        p->removing_count = zr->removing_count;
-    }
-}
-
 static void topic_read(void *arg, const struct coord_result *r)
 {
     struct read *rd = arg;
@@ -502,9 +444,9 @@ static void topic_read(void *arg, const struct coord_result *r)
     struct znode_topic zt;
     if (r->err == OK) {
         struct fault f = {OK, ""};
-        if (znode_topic_decode(&o->scratch, r->path, r->data, &zt, &f) == OK)
-            topic_load(o->c, rd->name, &zt, r->stat.version, &f);
-        if (f.code) office_malformed(o, &f);
+        enum err e = znode_topic_decode(&o->scratch, r->path, r->data, &zt, &f);
+        if (!e) e = topic_load(o->c, rd->name, &zt, r->stat.version, &f);
+        if (e) office_malformed(o, &f);
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a topic", r->text);
     }
@@ -526,8 +468,19 @@ static void office_read_topics(struct office *o)
     for (size_t i = 0; i < o->topic_count; i++) {
         struct read *rd = reads++;
         *rd = (struct read){.o = o, .name = o->topics[i]};
-        coord_get(c->opt.coord, znode_topic_path(&o->arena, rd->name), COORD_NO_WATCH, office_to(o, topic_read, rd));
+        coord_get(c->opt.coord, znode_topic_path(&o->arena, rd->name), (struct coord_watch){topic_watch_fired, c},
+                  office_to(o, topic_read, rd));
     }
+}
+
+static bool state_is_sound(const struct read *rd, const struct znode_state *zs, struct fault *f)
+{
+    bool sound = zs->leader_epoch >= 0 && ids_are_sound(zs->isr, zs->isr_count);
+    if (!sound)
+        fault_set(f, ERR_CORRUPT,
+                  "The state of %.*s-%d in the coordination store has an epoch or an in-sync set that cannot be.",
+                  STR_ARG(rd->topic->name), rd->partition);
+    return sound;
 }
 
 static void state_read(void *arg, const struct coord_result *r)
@@ -544,6 +497,7 @@ static void state_read(void *arg, const struct coord_result *r)
             p->controller_epoch = zs.controller_epoch;
             p->leader_recovery_state = zs.leader_recovery_state;
             p->state_version = r->stat.version;
+            p->state_zxid = r->stat.mzxid;
             partition_set_isr(p, zs.isr, zs.isr_count);
         } else {
             rd->topic->left_out = office_malformed(o, &f);
@@ -573,13 +527,11 @@ static void office_read_states(struct office *o)
     arena_fini(&paths);
 }
 
+/* They stay in the tables without a partition, so that nobody takes them for new. */
 static void office_leave_out(struct controller *c)
 {
-    struct topic *t, *next;
-    HASH_ITER(by_name, c->topics, t, next)
-    {
-        if (t->left_out) topic_remove(c, t);
-    }
+    for (struct topic *t = c->topics; t; t = t->by_name.next)
+        if (t->left_out) topic_resize(t, 0);
 }
 
 static void ignored(void *arg, const struct coord_result *r)
@@ -607,6 +559,25 @@ static void office_mark_deletions(struct office *o)
         };
         coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), office_to(o, ignored, o));
     }
+}
+
+static void topics_named(void *arg, enum err e, size_t failed_step, const struct coord_result *r)
+{
+    struct office *o = arg;
+    (void)failed_step;
+    (void)r;
+    if (e && !o->c->deposed) controller_reload(o->c); /* somebody else has changed one of them */
+}
+
+static void office_name_topics(struct office *o)
+{
+    struct writes w;
+    writes_init(&w, o->c, &o->ev, &o->arena);
+    w.done = topics_named;
+    w.arg = o;
+    topics_name(&w);
+    writes_flush(&w);
+    writes_fini(&w);
 }
 
 static enum step office_failed(struct controller *c, struct office *o)
@@ -667,6 +638,7 @@ static enum step office_run(struct controller *c, struct event *ev)
     case OFFICE_READ_STATES:
         ev->stage = OFFICE_LOADED;
         office_mark_deletions(o);
+        office_name_topics(o);
         office_read_states(o);
         if (ev->pending) return STEP_WAIT;
         FALLTHROUGH;
@@ -680,6 +652,7 @@ static enum step office_run(struct controller *c, struct event *ev)
         brokers_queue(c, true);
         log_dirs_watch(c);
         isr_changes_watch(c);
+        others_look(c);
         balance_start(c);
     } else if (!lost) {
         office_queue(c);
@@ -760,6 +733,11 @@ void controller_free(struct controller *c)
     state_clear(c);
     mem_free((void *)(uintptr_t)c->opt.inter_broker_listener.data);
     mem_free(c);
+}
+
+bool controller_is_active(const struct controller *c)
+{
+    return c->state == CONTROLLER_ACTIVE;
 }
 
 /* --- looking inside --- */

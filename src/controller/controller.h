@@ -116,10 +116,10 @@ struct controller_options {
 void controller_session_lost(struct controller *c);
 void controller_session_renewed(struct controller *c);
 
-/* From the channel, owner.  The connection to a registered broker broke and its port refuses: the process is dead, or
- * looks so.  With fast_failure_detection it counts as gone: others lead, and it leaves the in-sync sets, as if its
- * registration had gone; which is safe when it is wrong (DESIGN section 7).  Reachable again, with the registration as
- * it was, it counts as come. */
+/* From the channel, owner.  The connection to a registered broker broke and its port refuses, or it has been silent for
+ * long while others were not: the process is dead, or looks so.  With fast_failure_detection it counts as gone: others
+ * lead, and it leaves the in-sync sets, as if its registration had gone; which is safe when it is wrong (DESIGN section
+ * 7).  Reachable again, with the registration as it was, it counts as come. */
 void controller_broker_unreachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
 void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
 /* What topics have for unclean.leader.election.enable, or what holds without that, may have changed: partitions without
@@ -133,6 +133,9 @@ struct controller *controller_start(const struct controller_options *opt);
 void controller_stop(struct controller *c, void (*stopped)(void *arg), void *arg);
 /* After `stopped`, and after the store's session was closed: its watches point here until then. */
 void controller_free(struct controller *c);
+
+/* Whether it is in office.  Any thread; true while nobody has noticed yet that the office is lost. */
+bool controller_is_active(const struct controller *c);
 
 /* --- operations --- */
 
@@ -218,8 +221,10 @@ struct controller_config_change {
 void controller_alter_configs(struct controller *c, const struct controller_config_change *changes, size_t count,
                               bool validate_only, struct controller_to to);
 
-/* A block of PRODUCER_ID_BLOCK_SIZE ids that nobody else gets, for `broker_id` to hand out. */
-void controller_allocate_producer_ids(struct controller *c, int32_t broker_id, struct controller_to to);
+/* A block of PRODUCER_ID_BLOCK_SIZE ids that nobody else gets, for `broker_id` to hand out: BROKER_ID_NOT_REGISTERED,
+ * or STALE_BROKER_EPOCH when it is an earlier life of the broker that asks, or one that is not known of yet. */
+void controller_allocate_producer_ids(struct controller *c, int32_t broker_id, int64_t broker_epoch,
+                                      struct controller_to to);
 
 /* --- requests that come as they are on the wire --- */
 
@@ -257,7 +262,9 @@ struct controller_partition {
     int32_t leader, leader_epoch; /* leader -1: none */
     int32_t controller_epoch;     /* of the controller that decided */
     int32_t state_version;        /* of the state's znode, Kafka's partition epoch; -1: not written yet */
+    int64_t state_zxid;           /* when the state was last written; INT64_MAX: since this controller is in office */
     int8_t leader_recovery_state;
+    bool listed; /* /admin/reassign_partitions names it, and the reassignment has begun */
 };
 
 struct controller_topic {

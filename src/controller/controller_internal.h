@@ -27,9 +27,10 @@ struct topic {
     struct topic_names *names;
     struct uuid id;                          /* zero: none (made before topics had ids) */
     int32_t version;                         /* of its znode */
+    bool watched;                            /* the store will tell when that changes */
     struct controller_partition *partitions; /* by number */
     int32_t partition_count;
-    bool left_out; /* a state of its partitions is malformed; only while all is read */
+    bool left_out; /* a state of its partitions is malformed: here it has none */
     bool deleting;
     bool deletion_queued;               /* an event that removes it from the store is in the queue */
     int32_t deletion_waits;             /* StopReplica answers still to come */
@@ -55,7 +56,7 @@ struct broker {
     int32_t version;    /* of its registration's node */
     bool seen;          /* in the listing that is being worked off */
     bool unreachable;   /* registered, but its process looks dead: controller_broker_unreachable() */
-    bool restarted;     /* its registration is another than before: for a moment it counts as gone */
+    bool restarted;     /* its registration is another than before, and the partitions have not been looked at since */
     bool shutting_down; /* has asked for a controlled shutdown: it is given no leaders any more */
     bool announced;     /* the channel knows it */
     struct arena arena; /* of `info` */
@@ -80,9 +81,9 @@ struct event {
 
 struct controller {
     struct controller_options opt;
-    enum controller_state state;
-    int32_t epoch;         /* of the controller's office */
-    int32_t epoch_version; /* of /controller_epoch: every write checks it */
+    _Atomic enum controller_state state; /* written by state_set() alone, read by any thread */
+    int32_t epoch;                       /* of the controller's office */
+    int32_t epoch_version;               /* of /controller_epoch: every write checks it */
 
     struct topic *topics; /* by name */
     struct topic *topics_by_id;
@@ -98,6 +99,8 @@ struct controller {
     bool no_session;    /* the store's session has expired: nobody runs until it is renewed */
     bool session_ended; /* with deposed: /controller went with the session */
     bool reassign_queued; /* an event that looks at reassignments is in the queue */
+    bool others_queued;   /* an event that looks at what others have written is in the queue */
+    bool listed;          /* /admin/reassign_partitions says more than is done */
     bool fenced;          /* in-sync sets have been freed of the dead since the office was taken */
     bool tables_wrong;    /* with deposed: see controller_reload() */
     int64_t purged_ms;    /* when old config notifications were last removed */
@@ -136,6 +139,10 @@ struct topic *topic_find(const struct controller *c, struct str name);
 struct topic *topic_find_id(const struct controller *c, struct uuid id);
 struct topic *topic_add(struct controller *c, struct str name, struct uuid id);
 void topic_remove(struct controller *c, struct topic *t);
+/* Takes over what the topic's node says: a new topic, or partitions that a known one has not.  ERR_VERSION: it is
+ * another topic than the known one of that name. */
+MUST_USE enum err topic_load(struct controller *c, struct str name, const struct znode_topic *zt, int32_t version,
+                             struct fault *f);
 /* NULL, or another topic whose name differs from this one in '.' and '_' alone. */
 struct topic *topic_find_colliding(const struct controller *c, struct str name, struct arena *a);
 /* Room for `count` partitions; new ones are empty. */
@@ -144,6 +151,8 @@ void topic_resize(struct topic *t, int32_t count);
 void partition_set_replicas(struct controller_partition *p, const int32_t *replicas, int32_t count);
 void partition_set_isr(struct controller_partition *p, const int32_t *isr, int32_t count);
 int32_t *ids_copy(const int32_t *ids, int32_t count);
+/* What can be the ids of replicas: none is negative, named twice or one too many. */
+bool ids_are_sound(const int32_t *ids, int32_t count);
 bool ids_have(const int32_t *ids, int32_t count, int32_t id);
 struct broker *broker_find(const struct controller *c, int32_t id);
 struct broker *broker_put(struct controller *c, int32_t id);
@@ -180,6 +189,9 @@ void writes_add(struct writes *w, struct coord_op op);
 void writes_flush(struct writes *w);
 void writes_fini(struct writes *w);
 
+/* Gives ids to topics that have none, made before topics had them: in the tables, and into the store. */
+void topics_name(struct writes *w);
+
 /* --- messages.c --- */
 
 /* Messages of one event, and who waits for their answers. */
@@ -210,6 +222,8 @@ void sending_drop(struct sending *s);
 /* Queues an event that makes the cluster whole: states for partitions that have none, leaders for those without a live
  * one.  `loaded`: the state was just read: everybody is told everything.  Else the registrations are read first. */
 void brokers_queue(struct controller *c, bool loaded);
+/* Queues an event that only makes the cluster whole: what is wanting has been learnt from elsewhere. */
+void brokers_mend(struct controller *c, const char *reason);
 /* Reads a registration into the table. */
 MUST_USE enum err broker_load(struct controller *c, int32_t id, const struct coord_result *r, struct fault *f);
 /* The broker id of a node below /brokers/ids; false: no number. */
@@ -250,13 +264,17 @@ bool elections_give(struct elections *el, struct topic *t, int32_t partition);
 bool partition_start(const struct controller *c, struct controller_partition *p);
 /* May be given the lead: alive, and not about to go. */
 bool replica_is_electable(const struct controller *c, const struct controller_partition *p, int32_t id);
+/* The broker is another process than the one that was there when the partition's state was written: what the old one
+ * had not synced may be lost.  Where there is no other replica nobody is ahead of it, and it makes no difference. */
+bool replica_has_restarted(const struct controller *c, const struct controller_partition *p, int32_t id);
 /* The first of `ids` that is in sync and electable; -1: none. */
 int32_t replica_choose(const struct controller *c, const struct controller_partition *p, const int32_t *ids,
                        int32_t count);
-/* Replicas are known to have gone: takes them out of the in-sync set, in memory, but for the last ones; a leader that
- * is gone for good is deposed.  False: nothing to change. */
+/* Replicas are known to have gone or restarted: takes them out of the in-sync set, in memory, but for the last ones; a
+ * leader that is gone for good or has restarted is deposed.  False: nothing to change. */
 bool partition_fence(const struct controller *c, struct controller_partition *p);
-/* Gives the lead, in memory.  The dead leave the in-sync set; a leader that was not in sync is alone in it. */
+/* Gives the lead, in memory.  The dead leave the in-sync set, and with a leader that has not restarted those that have;
+ * a leader that was not in sync is alone in it. */
 void partition_lead(const struct controller *c, struct controller_partition *p, int32_t leader);
 
 /* --- changes.c: states of partitions on their way into the store, to the brokers and into the log --- */
@@ -332,7 +350,13 @@ enum step wire_op_over(struct wire_op *wo);
 void reassign_queue(struct controller *c, bool resume);
 bool partition_is_reassigned(const struct controller_partition *p);
 
+/* Begins what /admin/reassign_partitions asks for, in the tables; what is done, or cannot be, leaves the list. */
+void reassign_listed(struct controller *c, struct znode_partition_list *l, struct changes *cs, struct sending *s);
+
 /* --- elect.c: leaders where they should be --- */
+
+/* Moves the lead to the preferred replica, in memory; false: it has it, or cannot have it. */
+bool elect_preferred(struct changes *cs, struct topic *t, int32_t partition, const char *reason);
 
 /* Looks from time to time whether leaders are where they should be.  When the office is taken; stopped when it is left.
  */
@@ -355,6 +379,12 @@ void log_dirs_watch(struct controller *c);
 
 /* From now on looks at what brokers tell of them.  When the office is taken. */
 void isr_changes_watch(struct controller *c);
+
+/* --- others.c: what others write into the store --- */
+
+/* Queues an event that looks at it, and from then on watches it. */
+void others_look(struct controller *c);
+void topic_watch_fired(void *arg, enum coord_event event, struct str path);
 
 /* --- ops.c: what clients asked for --- */
 
@@ -400,6 +430,7 @@ struct op {
     size_t count;
     /* Producer ids: */
     int32_t broker_id;
+    int64_t broker_epoch;
     struct bytes block;
     int32_t block_version; /* -1: there is no node */
     int64_t producer_id_start;

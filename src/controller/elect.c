@@ -9,12 +9,11 @@
 #include "base/mem.h"
 #include "controller/controller_internal.h"
 
-/* Moves the lead to the preferred replica, in memory; false: it cannot have it. */
-static bool prefer(struct changes *cs, struct topic *t, int32_t partition, const char *reason)
+bool elect_preferred(struct changes *cs, struct topic *t, int32_t partition, const char *reason)
 {
     struct controller_partition *p = &t->partitions[partition];
     struct change ch = {t, partition, false, p->leader, reason};
-    if (replica_choose(cs->c, p, p->replicas, 1) < 0) return false;
+    if (p->leader == p->replicas[0] || replica_choose(cs->c, p, p->replicas, 1) < 0) return false;
     partition_lead(cs->c, p, p->replicas[0]);
     changes_add(cs, ch);
     return true;
@@ -116,7 +115,7 @@ static void hold(struct wire_op *wo, struct topic *t, partition_result *pr)
     const struct controller_partition *p = &t->partitions[pr->partition_id];
     if (in->election_type == ELECTION_PREFERRED) {
         if (p->leader == p->replicas[0]) return; /* named twice */
-        if (prefer(&wo->changes, t, pr->partition_id, "preferred_leader")) return;
+        if (elect_preferred(&wo->changes, t, pr->partition_id, "preferred_leader")) return;
     } else {
         struct change ch = {t, pr->partition_id, false, p->leader, "unclean_election"};
         if (p->leader >= 0 && replica_is_electable(wo->c, p, p->leader)) return;
@@ -277,7 +276,7 @@ static void move_preferred(struct controller *c, struct balance *b)
             if (!counts(t, i) || t->partitions[i].leader == t->partitions[i].replicas[0]) continue;
             const struct share *sh = share_get(&shares, &b->arena, t->partitions[i].replicas[0]);
             if (sh->elsewhere * 100 > sh->preferred * (size_t)MAX(c->opt.imbalance_percent, 0))
-                prefer(&b->changes, t, i, "balance");
+                elect_preferred(&b->changes, t, i, "balance");
         }
     }
     HASH_CLEAR(hh, shares);

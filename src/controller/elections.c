@@ -7,7 +7,11 @@
  *
  * Unclean elections follow the same rule among the live replicas, where the topic's settings allow it.  They are not
  * held while a replica in sync is still registered and merely out of reach: it may live, and waiting for its
- * registration to go costs a while, not records. */
+ * registration to go costs a while, not records.
+ *
+ * Replicas that have restarted stand back behind those that have not: a process that died took nothing along, but a
+ * host that lost its power took what was not synced.  Such a one leads only when there is no other in sync, and always
+ * in a new epoch: in the old one it could give offsets away a second time that followers have records at. */
 #define LOG_MODULE "controller"
 
 #include <stdlib.h>
@@ -20,8 +24,9 @@
 struct contest {
     struct topic *topic;
     int32_t partition;
-    bool unclean;  /* replicas that are not in sync may stand */
-    int32_t ahead; /* who has the most records of those who have answered; -1: nobody has */
+    bool unclean;   /* replicas that are not in sync may stand */
+    bool restarted; /* replicas that have restarted may stand: nobody else in sync is left */
+    int32_t ahead;  /* who has the most records of those who have answered; -1: nobody has */
     int32_t ahead_epoch;
     int64_t ahead_end;
 };
@@ -58,6 +63,20 @@ static bool replica_may_return(const struct controller *c, const struct controll
     return broker_find(c, id) && !ids_have(p->offline, p->offline_count, id);
 }
 
+bool replica_has_restarted(const struct controller *c, const struct controller_partition *p, int32_t id)
+{
+    const struct broker *b = broker_find(c, id);
+    return b && (b->restarted || (p->replica_count > 1 && b->epoch > p->state_zxid));
+}
+
+/* Whoever in sync is there, or may return, has restarted. */
+static bool only_restarted_left(const struct controller *c, const struct controller_partition *p)
+{
+    for (int32_t i = 0; i < p->isr_count; i++)
+        if (replica_may_return(c, p, p->isr[i]) && !replica_has_restarted(c, p, p->isr[i])) return false;
+    return true;
+}
+
 static struct controller_partition *partition_of(const struct contest *ct)
 {
     return &ct->topic->partitions[ct->partition];
@@ -78,7 +97,9 @@ static bool needs_unclean(const struct controller *c, const struct controller_pa
 static bool is_candidate(const struct controller *c, const struct contest *ct, int32_t id)
 {
     const struct controller_partition *p = partition_of(ct);
-    return replica_is_electable(c, p, id) && (ct->unclean || ids_have(p->isr, p->isr_count, id));
+    if (!replica_is_electable(c, p, id)) return false;
+    if (ct->unclean) return true;
+    return ids_have(p->isr, p->isr_count, id) && (ct->restarted || !replica_has_restarted(c, p, id));
 }
 
 static size_t candidate_count(const struct controller *c, const struct contest *ct)
@@ -94,9 +115,13 @@ void elections_add(struct elections *el, struct topic *t, int32_t partition, boo
     struct controller *c = el->c;
     const struct controller_partition *p = &t->partitions[partition];
     if (!p->replicas || p->state_version < 0) return;
-    if (p->leader >= 0 && replica_is_alive(c, p, p->leader)) return;
+    if (p->leader >= 0 && replica_is_alive(c, p, p->leader) && !replica_has_restarted(c, p, p->leader)) return;
     el->contests = mem_grow(el->contests, &el->cap, el->count + 1, sizeof *el->contests);
-    el->contests[el->count++] = (struct contest){t, partition, unclean && !has_clean_candidate(c, p), -1, 0, 0};
+    el->contests[el->count++] = (struct contest){.topic = t,
+                                                 .partition = partition,
+                                                 .unclean = unclean && !has_clean_candidate(c, p),
+                                                 .restarted = only_restarted_left(c, p),
+                                                 .ahead = -1};
 }
 
 /* --- settings --- */
@@ -302,14 +327,21 @@ bool elections_give(struct elections *el, struct topic *t, int32_t partition)
 
 /* --- changing a partition, in memory --- */
 
-/* What the in-sync set is without the dead; `keep` stays in any case. */
+/* Stays in the in-sync set with `keep`, which stays in any case; -1: nobody does. */
+static bool stays(const struct controller *c, const struct controller_partition *p, int32_t id, int32_t keep)
+{
+    if (id == keep) return true;
+    if (!replica_is_alive(c, p, id)) return false;
+    return !replica_has_restarted(c, p, id) || (keep >= 0 && replica_has_restarted(c, p, keep));
+}
+
 static int32_t *in_sync_alive(const struct controller *c, const struct controller_partition *p, int32_t keep,
                               int32_t *count)
 {
     int32_t *alive = mem_alloc(((size_t)p->isr_count + 1) * sizeof *alive);
     *count = 0;
     for (int32_t i = 0; i < p->isr_count; i++)
-        if (p->isr[i] == keep || replica_is_alive(c, p, p->isr[i])) alive[(*count)++] = p->isr[i];
+        if (stays(c, p, p->isr[i], keep)) alive[(*count)++] = p->isr[i];
     return alive;
 }
 
@@ -347,8 +379,7 @@ void partition_lead(const struct controller *c, struct controller_partition *p, 
 
 bool partition_fence(const struct controller *c, struct controller_partition *p)
 {
-    const struct broker *b = p->leader >= 0 ? broker_find(c, p->leader) : NULL;
-    bool gone = p->leader >= 0 && ((b && b->restarted) || !replica_may_return(c, p, p->leader));
+    bool gone = p->leader >= 0 && (replica_has_restarted(c, p, p->leader) || !replica_may_return(c, p, p->leader));
     int32_t count;
     int32_t *alive = in_sync_alive(c, p, gone ? -1 : p->leader, &count);
     /* When all of them are dead each may be the one that comes back. */

@@ -99,6 +99,7 @@ static void state_read(void *arg, const struct coord_result *r)
             p->controller_epoch = zs.controller_epoch;
             p->leader_recovery_state = zs.leader_recovery_state;
             p->state_version = r->stat.version;
+            if (p->state_zxid != INT64_MAX) p->state_zxid = r->stat.mzxid;
             partition_set_isr(p, zs.isr, zs.isr_count);
             nd->changed = true;
         }

@@ -97,8 +97,7 @@ static void answers_write(struct answers_event *ae)
         struct controller_partition *p = answered_partition(ae, i, &t);
         if (!p || p->state_version < 0) continue;
         struct change ch = {t, partition, false, p->leader, "log_directory"};
-        bool given = elections_give(&ae->elections, t, partition);
-        if (partition_fence(ae->c, p) || given) changes_add(&ae->changes, ch);
+        if (elections_give(&ae->elections, t, partition) || partition_fence(ae->c, p)) changes_add(&ae->changes, ch);
     }
     changes_write(&ae->changes);
 }

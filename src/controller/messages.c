@@ -169,12 +169,18 @@ static bool message_is_current(const struct message *m)
     return m->c->state == CONTROLLER_ACTIVE && m->controller_epoch == m->c->epoch && b && b->epoch == m->broker_epoch;
 }
 
+/* Kafka's brokers answer STALE_CONTROLLER_EPOCH to what they know already, as after each change of the controller. */
+static bool is_refusal(int16_t code)
+{
+    return code != KERR_NONE && code != KERR_STALE_CONTROLLER_EPOCH;
+}
+
 static void leader_and_isr_answered(void *arg, enum err e, const struct leader_and_isr_response *r)
 {
     struct message *m = arg;
     for (int32_t i = 0; !e && i < r->topics_count; i++)
         for (int32_t k = 0; k < r->topics[i].partition_errors_count; k++)
-            if (r->topics[i].partition_errors[k].error_code)
+            if (is_refusal(r->topics[i].partition_errors[k].error_code))
                 LOG_LIMITED(LOG_LEVEL_WARN, "partition_refused", "broker=%d partition=%d code=%s", m->broker_id,
                             r->topics[i].partition_errors[k].partition_index,
                             kerr_name(r->topics[i].partition_errors[k].error_code));

@@ -47,6 +47,12 @@ static struct ids ids_joined(struct arena *a, struct ids first, struct ids rest)
     return all;
 }
 
+static bool ids_equal(struct ids one, struct ids other)
+{
+    return one.count == other.count &&
+           (one.count == 0 || memcmp(one.ids, other.ids, (size_t)one.count * sizeof *one.ids) == 0);
+}
+
 static struct ids replicas_of(const struct controller_partition *p)
 {
     return (struct ids){p->replicas, p->replica_count};
@@ -181,6 +187,7 @@ static enum step reassign_run(struct controller *c, struct event *ev)
         changes_tell(&ra->changes, ra->sending);
         sending_send(ra->sending, NULL, NULL);
         ra->sending = NULL;
+        if (c->listed) others_look(c); /* what is done leaves the list */
     }
     end(ra);
     return STEP_DONE;
@@ -225,11 +232,9 @@ static enum kerr refuse_one(told_partition *tp, enum kerr kerr, struct str messa
 }
 
 /* The replicas by themselves, in the order of Kafka's checks. */
-static enum kerr check_replicas(struct wire_op *wo, const struct controller_partition *p, struct ids target,
-                                told_partition *tp)
+static enum kerr check_replicas(const struct controller *c, const struct controller_partition *p, struct ids target,
+                                struct arena *a, told_partition *tp)
 {
-    struct arena *a = wo->rq.a;
-    const struct alter_partition_reassignments_request *in = wo->in;
     if (target.count == 0)
         return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
                           STR("Empty replica list specified in partition reassignment."));
@@ -242,19 +247,26 @@ static enum kerr check_replicas(struct wire_op *wo, const struct controller_part
         if (target.ids[i] < 0)
             return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
                               arena_printf(a, "Invalid broker id in replica list: %.*s", STR_ARG(ids_text(a, target))));
-    struct ids adding = p ? ids_without(&wo->arena, target, origin_of(&wo->arena, p)) : target;
+    struct ids adding = p ? ids_without(a, target, origin_of(a, p)) : target;
     for (int32_t i = 0; i < adding.count; i++)
-        if (!broker_is_assignable(wo->c, adding.ids[i]))
+        if (!broker_is_assignable(c, adding.ids[i]))
             return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
                               arena_printf(a,
                                            "Replica assignment has brokers that are not alive. Replica list: %.*s,"
                                            " broker %d is not alive.",
                                            STR_ARG(ids_text(a, adding)), adding.ids[i]));
-    if (p && !in->allow_replication_factor_change && target.count != target_of(&wo->arena, p).count)
-        return refuse_one(tp, KERR_INVALID_REPLICATION_FACTOR,
-                          arena_printf(a, "The replication factor is changed from %d to %d",
-                                       target_of(&wo->arena, p).count, target.count));
     return KERR_NONE;
+}
+
+/* Of the request's own: whether it may change how many replicas there are. */
+static enum kerr check_factor(struct wire_op *wo, const struct controller_partition *p, struct ids target,
+                              told_partition *tp)
+{
+    const struct alter_partition_reassignments_request *in = wo->in;
+    int32_t before = target_of(&wo->arena, p).count;
+    if (in->allow_replication_factor_change || target.count == before) return KERR_NONE;
+    return refuse_one(tp, KERR_INVALID_REPLICATION_FACTOR,
+                      arena_printf(wo->rq.a, "The replication factor is changed from %d to %d", before, target.count));
 }
 
 static void begin_one(struct wire_op *wo, struct topic *t, const asked_partition *ap, told_partition *tp)
@@ -269,7 +281,8 @@ static void begin_one(struct wire_op *wo, struct topic *t, const asked_partition
         return;
     }
     struct ids target = cancels ? origin_of(&wo->arena, p) : (struct ids){ap->replicas, ap->replicas_count};
-    if (!cancels && check_replicas(wo, p, target, tp)) return;
+    if (!cancels && check_replicas(wo->c, p, target, wo->rq.a, tp)) return;
+    if (!cancels && p && check_factor(wo, p, target, tp)) return;
     if (!p) {
         refuse_one(tp, KERR_UNKNOWN_TOPIC_OR_PARTITION, STR("The partition does not exist."));
         return;
@@ -335,6 +348,43 @@ void controller_alter_reassignments(struct controller *c, const struct alter_par
 {
     static const struct wire_api api = {begin_run, begin_refuse};
     wire_op_post(c, &api, in, 0, out, rq);
+}
+
+/* --- asked for by way of the store --- */
+
+/* False: there is nothing (more) to be done. */
+static bool begin_listed(struct controller *c, const struct znode_listed *zl, struct changes *cs, struct sending *s)
+{
+    struct topic *t = topic_find(c, zl->topic);
+    bool there = t && !t->deleting && zl->partition >= 0 && zl->partition < t->partition_count;
+    struct controller_partition *p = there ? &t->partitions[zl->partition] : NULL;
+    told_partition tp = alter_partition_reassignments_response_reassignable_partition_response_default;
+    struct ids target = {zl->replicas, zl->replica_count};
+    struct plan pn;
+    if (!p || !p->replicas) {
+        LOG_WARN("reassignment_refused", "topic=%.*s partition=%d reason=\"no such partition\"", STR_ARG(zl->topic),
+                 zl->partition);
+        return false;
+    }
+    if (p->listed || (partition_is_reassigned(p) && ids_equal(target_of(cs->a, p), target)))
+        return p->listed = partition_is_reassigned(p); /* begun, be it by the last controller */
+    if (!check_replicas(c, p, target, cs->a, &tp) && !plan_begin(&pn, c, p, target, cs->a))
+        refuse_one(&tp, KERR_ELIGIBLE_LEADERS_NOT_AVAILABLE, STR("none of the replicas left is alive and in sync"));
+    if (tp.error_code) {
+        LOG_WARN("reassignment_refused", "topic=%.*s partition=%d reason=\"%.*s\"", STR_ARG(zl->topic), zl->partition,
+                 STR_ARG(tp.error_message));
+        return false;
+    }
+    carry_out(&pn, t, zl->partition, cs, s, "reassignment");
+    return p->listed = partition_is_reassigned(p);
+}
+
+void reassign_listed(struct controller *c, struct znode_partition_list *l, struct changes *cs, struct sending *s)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < l->count; i++)
+        if (begin_listed(c, &l->partitions[i], cs, s)) l->partitions[left++] = l->partitions[i];
+    l->count = left;
 }
 
 /* --- listed --- */

@@ -65,6 +65,69 @@ struct topic *topic_add(struct controller *c, struct str name, struct uuid id)
     return t;
 }
 
+static void partition_load(struct controller_partition *p, const struct znode_replicas *zr)
+{
+    partition_set_replicas(p, zr->replicas, zr->replica_count);
+    p->adding = ids_copy(zr->adding, zr->adding_count);
+    p->adding_count = zr->adding_count;
+    p->removing = ids_copy(zr->removing, zr->removing_count);
+    p->removing_count = zr->removing_count;
+}
+
+static bool replicas_are_sound(const struct znode_replicas *zr)
+{
+    return ids_are_sound(zr->replicas, zr->replica_count) && ids_are_sound(zr->adding, zr->adding_count) &&
+           ids_are_sound(zr->removing, zr->removing_count);
+}
+
+/* What no broker would take: with it, it would refuse everything else that the same message tells. */
+static bool topic_is_sound(struct str name, const struct znode_topic *zt, struct fault *f)
+{
+    bool sound = topic_name_is_valid(name);
+    for (size_t i = 0; i < zt->partition_count; i++) sound = sound && replicas_are_sound(&zt->partitions[i]);
+    if (!sound)
+        fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a name or replicas that cannot be.",
+                  STR_ARG(name));
+    return sound;
+}
+
+enum err topic_load(struct controller *c, struct str name, const struct znode_topic *zt, int32_t version,
+                    struct fault *f)
+{
+    int32_t count = zt->partition_count ? zt->partitions[zt->partition_count - 1].partition + 1 : 0;
+    if (count > CONTROLLER_PARTITIONS_MAX)
+        return fault_set(f, ERR_CORRUPT, "The topic %.*s in the coordination store has a partition %d: too many.",
+                         STR_ARG(name), count - 1);
+    if (!topic_is_sound(name, zt, f)) return ERR_CORRUPT;
+    struct topic *t = topic_find(c, name);
+    if (t && !uuid_equal(t->id, zt->topic_id))
+        return fault_set(f, ERR_VERSION, "The topic %.*s in the coordination store is another one than before.",
+                         STR_ARG(name));
+    if (!t) t = topic_add(c, name, zt->topic_id);
+    t->version = version;
+    t->watched = true;
+    if (count > t->partition_count) topic_resize(t, count);
+    for (size_t i = 0; i < zt->partition_count; i++) {
+        struct controller_partition *p = &t->partitions[zt->partitions[i].partition];
+        if (!p->replicas) partition_load(p, &zt->partitions[i]);
+    }
+    return OK;
+}
+
+void topics_name(struct writes *w)
+{
+    struct controller *c = w->c;
+    for (struct topic *t = c->topics; t; t = t->by_name.next) {
+        if (!uuid_is_zero(t->id) || t->left_out) continue;
+        t->id = rng_uuid(c->opt.rng);
+        HASH_ADD(by_id, c->topics_by_id, id, sizeof t->id, t);
+        writes_add(w, (struct coord_op){.kind = COORD_SET,
+                                        .path = znode_topic_path(w->a, t->name),
+                                        .data = topic_encode(t, w->a),
+                                        .version = t->version++});
+    }
+}
+
 static void partition_fini(struct controller_partition *p)
 {
     mem_free(p->replicas);
@@ -72,7 +135,7 @@ static void partition_fini(struct controller_partition *p)
     mem_free(p->removing);
     mem_free(p->isr);
     mem_free(p->offline);
-    *p = (struct controller_partition){.leader = -1, .state_version = -1};
+    *p = (struct controller_partition){.leader = -1, .state_version = -1, .state_zxid = INT64_MAX};
 }
 
 void topic_remove(struct controller *c, struct topic *t)
@@ -97,7 +160,7 @@ void topic_resize(struct topic *t, int32_t count)
     for (int32_t i = count; i < t->partition_count; i++) partition_fini(&t->partitions[i]);
     t->partitions = mem_realloc(t->partitions, (size_t)count * sizeof *t->partitions);
     for (int32_t i = t->partition_count; i < count; i++)
-        t->partitions[i] = (struct controller_partition){.leader = -1, .state_version = -1};
+        t->partitions[i] = (struct controller_partition){.leader = -1, .state_version = -1, .state_zxid = INT64_MAX};
     t->partition_count = count;
 }
 
@@ -114,6 +177,14 @@ bool ids_have(const int32_t *ids, int32_t count, int32_t id)
     for (int32_t i = 0; i < count; i++)
         if (ids[i] == id) return true;
     return false;
+}
+
+bool ids_are_sound(const int32_t *ids, int32_t count)
+{
+    if (count > CONTROLLER_REPLICAS_MAX) return false;
+    for (int32_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids_have(ids, i, ids[i])) return false;
+    return true;
 }
 
 void partition_set_replicas(struct controller_partition *p, const int32_t *replicas, int32_t count)
@@ -141,7 +212,7 @@ struct broker *broker_find(const struct controller *c, int32_t id)
 bool broker_is_alive(const struct controller *c, int32_t id)
 {
     const struct broker *b = broker_find(c, id);
-    return b && !b->unreachable && !b->restarted;
+    return b && !b->unreachable;
 }
 
 bool broker_is_assignable(const struct controller *c, int32_t id)

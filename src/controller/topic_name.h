@@ -6,8 +6,7 @@
 
 #include "base/arena.h"
 #include "base/slice.h"
-
-enum { TOPIC_NAME_MAX = 249 };
+#include "wire/topic_name.h"
 
 /* True for a name that Kafka allows; else *message (in `a`) says why not, in Kafka's words. */
 bool topic_name_check(struct str name, struct arena *a, struct str *message);

@@ -23,6 +23,10 @@ struct net_addr {
 };
 enum { NET_ADDR_TEXT_MAX = 64 };
 
+/* A connection that connect() made breaks when the far host has been silent for so long, though nothing is sent, or
+ * has forgotten it: its power was off. */
+enum { NET_SILENCE_S_MAX = 10 };
+
 /* Bits given to `ready`. */
 enum net_ready {
     NET_READABLE = 1,

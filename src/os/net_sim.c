@@ -47,6 +47,7 @@ struct sim_sock {
     /* A connection. */
     struct sim_sock *peer; /* NULL: there is none (yet, or any more) */
     struct list_node accept_link;
+    bool connects; /* it was made by connect() */
     bool connected;
     enum err broken;         /* by a reset, or never connected: what recv() says */
     struct list received;    /* segments */
@@ -301,6 +302,7 @@ static enum err sim_connect(struct net *n, struct loop *l, const struct net_addr
     if (!host_of_addr(h->sim, to, &host)) return ERR_IO;
     struct sim_sock *ss = sock_new(h, KIND_STREAM);
     ss->port = h->sim->next_port++;
+    ss->connects = true;
     ss->peer_host = host;
     ss->peer_port = net_addr_port(to);
     send_in_order(ss, (struct event){.kind = EVENT_CONNECT, .target = ss});
@@ -633,9 +635,22 @@ void net_sim_host_gone(struct net_sim *s, unsigned host, bool silently)
     }
 }
 
+/* Whoever waits for something from an old connection probes it some time, and is told. */
+static void answer_probes(struct net_sim *s, unsigned host)
+{
+    for (struct sim_sock *ss = s->socks; ss; ss = ss->next) {
+        if (!ss->connects || ss->closed || ss->broken || ss->peer_host != host || !ss->peer || !ss->peer->closed)
+            continue;
+        int64_t in_us = (int64_t)draw(s, NET_SILENCE_S_MAX * INT64_C(1000000));
+        send_event(s, (struct event){
+                          .kind = EVENT_RESET, .from = host, .to = ss->host, .target = ss, .at_us = now_us(s) + in_us});
+    }
+}
+
 void net_sim_host_up(struct net_sim *s, unsigned host)
 {
     enum { RESEND_US_MAX = 200 * 1000 };
+    if (s->hosts[host].down) answer_probes(s, host);
     s->hosts[host].down = false;
     for (unsigned from = 0; from < s->opt.hosts; from++)
         if (*link_of(s, from, host) != NET_SIM_CUT) resend(s, from, host, RESEND_US_MAX);

@@ -8,7 +8,8 @@
  *   direction alone is cut, data arrive until the sender's window is full, since no acknowledgement gets through.
  * - Refusing, it has the far host answer every packet with a reset: connects are refused, connections break when they
  *   are used.  A packet filter does that; so does a host whose process has ended.
- * A host that is down answers nothing, and after it is up again answers what was sent to old connections with resets.
+ * A host that is down answers nothing, and after it is up again answers what was sent to old connections with resets;
+ * also the probes that whoever made the connection sends from time to time (net.h).
  *
  * Buffers are bounded: send() takes what the window has room for, and ERR_AGAIN past it.
  *

@@ -1,9 +1,14 @@
 /* net_system.c: the kernel's TCP sockets.
  *
  * Every connection has TCP_NODELAY (answers leave at once; what belongs together is sent together, with MSG_MORE) and
- * SO_KEEPALIVE, as Kafka's have.  Sockets are non-blocking and closed on exec from their first moment. */
+ * SO_KEEPALIVE, as Kafka's have.  Sockets are non-blocking and closed on exec from their first moment.
+ *
+ * Whoever connects also asks for probes long before the kernel would send them (after two hours): who waits for an
+ * answer from a host that has lost its power hears nothing else.  A follower would wait for replica.socket.timeout.ms
+ * for a leader that has long been up again. */
 #include "os/net.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <netinet/in.h>
@@ -13,6 +18,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+
+enum { PROBE_IDLE_S = 5, PROBE_INTERVAL_S = 1, PROBE_COUNT = 5 };
+static_assert(PROBE_IDLE_S + PROBE_INTERVAL_S * PROBE_COUNT <= NET_SILENCE_S_MAX, "as net.h promises");
 
 struct system_sock {
     struct sock sock;
@@ -52,6 +60,13 @@ static bool set_connection_options(int fd)
     return set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
+static bool set_probes(int fd)
+{
+    return set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, PROBE_IDLE_S) &&
+           set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_INTERVAL_S) &&
+           set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBE_COUNT);
+}
+
 static int open_socket(const struct net_addr *a)
 {
     return socket(a->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -87,7 +102,7 @@ static enum err system_connect(struct net *n, struct loop *l, const struct net_a
     int fd = open_socket(to);
     if (fd < 0) return last_error();
     /* An interrupted connect() goes on in the background, like every other of ours. */
-    if (!set_connection_options(fd) ||
+    if (!set_connection_options(fd) || !set_probes(fd) ||
         (connect(fd, sockaddr_of(to), to->sa_size) < 0 && errno != EINPROGRESS && errno != EINTR)) {
         enum err e = last_error();
         close(fd);

@@ -453,6 +453,8 @@ void plog_abandon(struct plog *pl)
     plog_exchange_drop(pl);
     for (size_t i = 0; i < pl->segment_count; i++) segment_unref(pl->segments[i]);
     mem_free(pl->segments);
+    for (size_t i = 0; i < pl->leaving_count; i++) segment_unref(pl->leaving[i]);
+    mem_free(pl->leaving);
     mem_free(pl->doomed);
     producers_free(pl->producers);
     epochs_fini(&pl->epochs);

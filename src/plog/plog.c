@@ -16,6 +16,7 @@
  * takes back what it had assigned.  The lock's order: it is the innermost, nothing is called under it. */
 #include "plog/plog.h"
 
+#include "plog/checkpoint.h"
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
@@ -76,6 +77,16 @@ int64_t plog_cleaned(const struct plog *pl)
 struct uuid plog_topic_id(const struct plog *pl)
 {
     return pl->topic_id;
+}
+
+enum err plog_take_topic_id(struct plog *pl, struct uuid topic_id)
+{
+    ASSERT(uuid_is_zero(pl->topic_id) && !uuid_is_zero(topic_id));
+    char *path = plog_path(pl, PARTITION_METADATA);
+    enum err e = partition_metadata_write(topic_id, pl->fs, path);
+    mem_free(path);
+    if (!e) pl->topic_id = topic_id;
+    return e;
 }
 
 int64_t plog_size(struct plog *pl)
@@ -221,6 +232,14 @@ static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t
     return a->last_offset - a->base_offset > INT32_MAX ? KERR_OFFSET_OUT_OF_RANGE : KERR_NONE;
 }
 
+/* Epochs never fall along the log: an append that was on its way while an epoch began is of that one, or of nobody. */
+static enum kerr assign_epoch(const struct plog *pl, struct append *a)
+{
+    if (a->leader_epoch >= pl->led_since) a->leader_epoch = MAX(a->leader_epoch, pl->led_epoch);
+    a->info.leader_epoch = a->leader_epoch;
+    return a->leader_epoch < epochs_latest(&pl->epochs) ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_NONE;
+}
+
 static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t next)
 {
     if (pl->retired) return KERR_NOT_LEADER_OR_FOLLOWER;
@@ -228,8 +247,9 @@ static enum kerr assign_offsets(const struct plog *pl, struct append *a, int64_t
     if (a->origin == APPEND_REPLICA) return assign_replica(pl, a, next);
     if ((int64_t)a->size > pl->config.segment_bytes) return KERR_RECORD_LIST_TOO_LARGE;
     ASSERT(a->size == (size_t)a->info.size);
+    enum kerr kerr = assign_epoch(pl, a);
+    if (kerr) return kerr;
     a->info.base_offset = next;
-    a->info.leader_epoch = a->leader_epoch;
     if (pl->config.log_append_time) {
         a->log_append_time_ms = a->now_ms;
         a->info.max_timestamp = a->now_ms;

@@ -128,7 +128,9 @@ MUST_USE enum err plog_retire_held(struct plog *pl, const char *to);
 
 void plog_reconfigure(struct plog *pl, const struct plog_config *config);
 
+/* Zero: its topic was made before topics had ids.  Until it is given one, and the log its file. */
 struct uuid plog_topic_id(const struct plog *pl);
+MUST_USE enum err plog_take_topic_id(struct plog *pl, struct uuid topic_id);
 /* First offset that readers may ask for; the published end (next offset to be read by others).  No lock. */
 int64_t plog_start(const struct plog *pl);
 int64_t plog_end(const struct plog *pl);
@@ -173,8 +175,8 @@ struct append {
     size_t size;
     struct batch_info info; /* of the first batch, from batch_check() */
     enum append_origin origin;
-    int32_t leader_epoch;
-    int64_t now_ms; /* wall clock; LogAppendTime and producer expiry go by it */
+    int32_t leader_epoch; /* of the leader that appends; a later one's log refuses: NOT_LEADER_OR_FOLLOWER */
+    int64_t now_ms;       /* wall clock; LogAppendTime and producer expiry go by it */
     void (*done)(struct append *a);
 
     /* out, when done is called */
@@ -233,8 +235,9 @@ int32_t plog_last_epoch(struct plog *pl);
 int32_t plog_last_epoch_begun(struct plog *pl);
 /* The epoch that holds `offset`; -1 when unknown. */
 int32_t plog_epoch_of(struct plog *pl, int64_t offset);
-/* A new leader's epoch starts at the log's end (leader-epoch-checkpoint).  Worker. */
-MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch);
+/* A new leader's epoch starts at the log's end (leader-epoch-checkpoint).  `goes_on`: the leader is who it was, so what
+ * it appends under the epoch before, which it may have read a moment ago, becomes the new epoch's.  Worker. */
+MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch, bool goes_on);
 
 /* ---- Upkeep, all worker */
 
@@ -280,7 +283,8 @@ MUST_USE enum err plog_set_start(struct plog *pl, int64_t offset);
 MUST_USE enum err plog_truncate(struct plog *pl, int64_t offset);
 /* Drops everything: the log is empty and goes on at `offset`, above or below where it was (a follower whose leader has
  * nothing left of what it lacks).  A crash in the midst of it leaves a beginning of the old log, or the new one. Start,
- * recovery point and plog_cleaned() change: as above.  ERR_RANGE: no log begins there; nothing has changed. */
+ * recovery point and plog_cleaned() change, and after an error that passes the log is empty at `offset` already: as
+ * above.  ERR_RANGE: no log begins there; nothing has changed. */
 MUST_USE enum err plog_start_anew(struct plog *pl, int64_t offset);
 /* Rolls an idle active segment that is older than segment.ms, deletes segments by time, size and start that lie wholly
  * below `below` (the high watermark), removes files past file.delete.delay.ms, forgets expired producers.

@@ -51,7 +51,10 @@ struct plog {
     bool claimed;         /* files_claim(): segments' files are being made or changed without the role */
     enum err failed;      /* the directory failed: nothing is written any more */
     enum err uncut;       /* what a cut has left undone, passing, for this reason: nothing is written before the rest */
-    bool torn;            /* the same of a failed write, in the active segment behind its size */
+    bool anew; /* with uncut: it is plog_start_anew() that goes on; the files of these segments are still there: */
+    struct segment **leaving;
+    size_t leaving_count;
+    bool torn;                 /* the same of a failed write, in the active segment behind its size */
     struct exchange *exchange; /* clean_swap.c; of who has the claim, or the role without one */
 
     /* Also read without the lock; written under it. */
@@ -70,7 +73,8 @@ struct plog {
     int64_t size;                /* bytes of all segments */
     struct producers *producers; /* its own object: truncation makes a new one aside */
     struct epochs epochs;
-    int64_t snapshot_offset; /* the newest snapshot file; -1: none */
+    int32_t led_since, led_epoch; /* plog_epoch_begin(): one leader's epochs, from the first to the latest */
+    int64_t snapshot_offset;      /* the newest snapshot file; -1: none */
     struct doomed *doomed;
     size_t doomed_count, doomed_cap;
     uint64_t jitter_state;

@@ -31,7 +31,6 @@ struct producer_state {
     int16_t epoch;
     uint8_t batch_first, batch_count; /* batches[(batch_first + i) % KEPT], oldest first */
     bool known;                       /* false: not there yet, as of this state */
-    bool forgot;                      /* from a snapshot, which has the last batch alone: there were others before it */
 };
 
 struct producer {
@@ -112,20 +111,6 @@ static const struct producer_batch *find_duplicate(const struct producer *p, con
     return NULL;
 }
 
-/* A batch from before a snapshot, which tells the last one of each producer only.  It was written, nobody knows where.
- * Kafka says "out of order" to a producer whose answers were lost when its leader went, which begins a new epoch then
- * and writes it once more. */
-static bool is_forgotten_duplicate(const struct producer *p, const struct batch_info *b)
-{
-    const struct producer_state *s = &p->state;
-    if (!s->forgot || s->batch_count == PRODUCER_BATCHES_KEPT || s->epoch != b->producer_epoch) return false;
-    int32_t last_sequence = sequence_add(b->base_sequence, b->last_offset_delta);
-    /* How far it ends before the oldest one that is known; half of all numbers lie before, the others behind. */
-    uint32_t before =
-        ((uint32_t)batch_first_sequence(&p->batches[s->batch_first]) - (uint32_t)last_sequence) & INT32_MAX;
-    return before > 0 && before <= INT32_MAX / 2;
-}
-
 /* Where the next batch goes: behind the last one, over the oldest when full. */
 static uint8_t next_slot(const struct producer_state *s)
 {
@@ -137,7 +122,6 @@ static void enter_epoch(struct producer *p, int16_t epoch)
     if (p->state.epoch == epoch) return;
     p->state.epoch = epoch;
     p->state.batch_count = 0;
-    p->state.forgot = false;
 }
 
 static struct producer *producer_of_link(struct list_node *n)
@@ -299,14 +283,6 @@ void producers_queue(struct producers *ps, const struct batch_info *b, const str
         out->base_offset = original->last_offset - original->offset_delta;
         out->last_offset = original->last_offset;
         out->timestamp = original->timestamp;
-        return;
-    }
-    if (p && origin == APPEND_CLIENT && !marker && is_forgotten_duplicate(p, b)) {
-        const struct producer_batch *oldest = &p->batches[p->state.batch_first];
-        out->kerr = KERR_DUPLICATE_SEQUENCE_NUMBER;
-        out->base_offset = NO_OFFSET;
-        out->last_offset = oldest->last_offset;
-        out->timestamp = NO_TIMESTAMP;
         return;
     }
     out->kerr = check(p, b, marker, origin);
@@ -538,7 +514,6 @@ static enum err entry_take(struct producers *ps, const struct producer_entry *e,
     if (e->last_offset >= 0) {
         p->batches[0] = (struct producer_batch){e->last_sequence, e->offset_delta, e->last_offset, e->timestamp};
         s.batch_count = 1;
-        s.forgot = batch_first_sequence(&p->batches[0]) > 0;
     }
     p->state = s;
     if (s.txn_first_offset != NO_OFFSET) open_txn_insert(ps, p);

@@ -47,9 +47,7 @@ void producers_clear(struct producers *ps);
 /* What became of a batch. */
 struct producers_result {
     /* NONE: queued.  DUPLICATE_SEQUENCE_NUMBER: one of the producer's last five batches, whose offsets and timestamp
-     * follow; it may itself still be queued, and the duplicate may be acknowledged only when that one is written.  Or
-     * one from before the snapshot that the state was read from: base_offset and timestamp are -1, last_offset is at or
-     * behind its last.
+     * follow; it may itself still be queued, and the duplicate may be acknowledged only when that one is written.
      * OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED: not
      * queued, nothing changed. */
     enum kerr kerr;

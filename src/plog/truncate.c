@@ -6,8 +6,8 @@
  * it is; and nothing is written in the place of what was cut while a loss of power could bring that back (flush.c).
  *
  * All that can be made ready is ready before the end goes down: producers' state, and the first segment of a log that
- * starts anew.  What then cannot be done for want of room or descriptors is done by whoever next has the log to himself
- * (exclusive_begin_settled()); until then nothing is appended or flushed. */
+ * is cut below its first.  What then cannot be done for want of room or descriptors is done by whoever next has the log
+ * to himself (exclusive_begin_settled()); until then nothing is appended or flushed. */
 #include "plog/plog_internal.h"
 
 #include <inttypes.h>
@@ -111,21 +111,6 @@ static enum err file_epochs(struct plog *pl)
     return plog_error_passes(e) ? OK : e;
 }
 
-enum err plog_cut_go_on(struct plog *pl)
-{
-    if (!pl->uncut) return OK;
-    int64_t end = plog_end(pl);
-    enum err e = OK;
-    while (!e && pl->segment_count > 1 && active_segment(pl)->base_offset > end) e = remove_newest(pl);
-    if (!e) e = segment_ensure_open(pl, active_segment(pl));
-    if (!e) e = cut_files(pl, active_segment(pl), end);
-    if (!e) e = file_epochs(pl);
-    pthread_mutex_lock(&pl->lock); /* appenders look at it */
-    pl->uncut = e;
-    pthread_mutex_unlock(&pl->lock);
-    return e;
-}
-
 static enum err producers_at(struct plog *pl, int64_t end, struct producers **out)
 {
     struct producers *ps = producers_new();
@@ -213,14 +198,12 @@ static enum err cut_all(struct plog *pl, int64_t offset)
     return plog_cut_go_on(pl);
 }
 
-/* With half of it done the log cannot go on, whatever the error; of one that passes the directory is not to blame.
- * Gives the role up. */
-static enum err cut_over(struct plog *pl, enum err e, bool half_done)
+/* Gives the role up. */
+static enum err cut_over(struct plog *pl, enum err e)
 {
-    enum err why = half_done && plog_error_passes(e) ? ERR_CORRUPT : e;
-    bool failed = e && !plog_error_passes(why) && plog_set_failed(pl, why);
+    bool failed = e && !plog_error_passes(e) && plog_set_failed(pl, e);
     exclusive_end(pl);
-    if (failed) plog_tell_failed(pl, why);
+    if (failed) plog_tell_failed(pl, e);
     return e;
 }
 
@@ -240,48 +223,49 @@ enum err plog_truncate(struct plog *pl, int64_t offset)
         pthread_mutex_unlock(&pl->lock);
         if (changed) e = plog_begin_epochs(pl);
     }
-    return cut_over(pl, e, false);
+    return cut_over(pl, e);
 }
 
 /* ---- Beginning anew */
 
-/* Readers find an empty log at `offset` from now on; *old, for the caller, is what it had. */
-static void show_anew(struct plog *pl, int64_t offset, struct segment ***old, size_t *old_count)
+/* Readers find an empty log at `offset` from now on; what it had is in `leaving`.  The segment that stands for the new
+ * one has no files yet. */
+static void show_anew(struct plog *pl, int64_t offset)
 {
     struct segment *fresh = segment_new(offset);
     struct producers *none = producers_new();
-    fresh->created_ms = fresh->modified_ms = clock_wall_ms(pl->clock);
-    fresh->unsynced = fresh->max_time_known = true;
+    fresh->max_time_known = true;
     fresh->max_time = MAX_TIME_NONE;
     pthread_mutex_lock(&pl->lock);
-    fresh->jitter_ms = plog_next_jitter(pl);
-    *old = pl->segments;
-    *old_count = pl->segment_count;
+    pl->leaving = pl->segments;
+    pl->leaving_count = pl->segment_count;
     pl->segments = NULL;
     pl->segment_count = pl->segment_cap = 0;
     plog_add_segment(pl, fresh);
     pl->size = 0;
     lower_end(pl, offset, &none);
+    pl->anew = true;
     atomic_store_explicit(&pl->start, offset, memory_order_release);
     atomic_store_explicit(&pl->recovery_point, offset, memory_order_release); /* there is nothing to lose */
     epochs_clear(&pl->epochs);
-    pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
     producers_free(none);
 }
 
 /* From the newest back, each durably before the next: what a crash leaves is the log's beginning. */
-static enum err remove_old(struct plog *pl, struct segment **old, size_t count)
+static enum err remove_leaving(struct plog *pl)
 {
-    enum err e = OK;
-    while (count > 0) {
-        struct segment *seg = old[--count];
-        if (!e) e = segment_remove_files(pl->fs, pl->dir, seg->base_offset, "");
+    while (pl->leaving_count > 0) {
+        struct segment *seg = pl->leaving[pl->leaving_count - 1];
+        enum err e = segment_remove_files(pl->fs, pl->dir, seg->base_offset, "");
         if (!e) e = fs_sync_dir(pl->fs, pl->dir);
+        if (e) return e;
+        pl->leaving_count--;
         segment_unref(seg);
     }
-    mem_free(old);
-    return e;
+    mem_free(pl->leaving);
+    pl->leaving = NULL;
+    return OK;
 }
 
 /* What was known of producers goes with their batches; so do the snapshots. */
@@ -289,11 +273,31 @@ static enum err forget_producers(struct plog *pl)
 {
     struct producers *none = producers_new();
     enum err e = plog_load_producers(pl, none, -1);
+    producers_free(none); /* the log knows of none since show_anew() */
+    return e;
+}
+
+static enum err create_anew(struct plog *pl)
+{
+    struct segment *fresh, *stand_in = active_segment(pl);
+    enum err e = create_before(pl, plog_end(pl), &fresh);
+    if (e) return e;
     pthread_mutex_lock(&pl->lock);
-    struct producers *old = pl->producers;
-    pl->producers = none;
+    fresh->jitter_ms = plog_next_jitter(pl);
+    pl->segments[0] = fresh;
+    pl->files_made++;
     pthread_mutex_unlock(&pl->lock);
-    producers_free(old);
+    segment_unref(stand_in);
+    return OK;
+}
+
+static enum err anew_go_on(struct plog *pl)
+{
+    enum err e = remove_leaving(pl);
+    if (!e) e = forget_producers(pl);
+    if (!e && !active_segment(pl)->log) e = create_anew(pl);
+    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
+    if (!e) e = plog_begin_epochs(pl);
     return e;
 }
 
@@ -304,16 +308,30 @@ enum err plog_start_anew(struct plog *pl, int64_t offset)
     if (e) return e;
     LOG_INFO("started_anew", "dir=%s from=%" PRId64 " to=%" PRId64 " at=%" PRId64, pl->dir, plog_start(pl),
              plog_end(pl), offset);
-    struct segment **old;
-    size_t old_count;
-    show_anew(pl, offset, &old, &old_count);
-    e = remove_old(pl, old, old_count);
-    if (!e) e = forget_producers(pl);
-    if (!e) e = segment_create(pl->segments[0], pl->fs, pl->dir);
-    if (!e) e = fs_sync_dir(pl->fs, pl->dir);
-    if (!e) e = plog_begin_epochs(pl);
-    pthread_mutex_lock(&pl->lock);
+    show_anew(pl, offset);
+    return cut_over(pl, plog_cut_go_on(pl));
+}
+
+/* ---- What is left to do */
+
+static enum err cut_go_on(struct plog *pl)
+{
+    int64_t end = plog_end(pl);
+    enum err e = OK;
+    while (!e && pl->segment_count > 1 && active_segment(pl)->base_offset > end) e = remove_newest(pl);
+    if (!e) e = segment_ensure_open(pl, active_segment(pl));
+    if (!e) e = cut_files(pl, active_segment(pl), end);
+    if (!e) e = file_epochs(pl);
+    return e;
+}
+
+enum err plog_cut_go_on(struct plog *pl)
+{
+    if (!pl->uncut) return OK;
+    enum err e = pl->anew ? anew_go_on(pl) : cut_go_on(pl);
+    pthread_mutex_lock(&pl->lock); /* appenders look at it */
     pl->uncut = e;
     pthread_mutex_unlock(&pl->lock);
-    return cut_over(pl, e, e != OK);
+    if (!e) pl->anew = false;
+    return e;
 }

@@ -68,27 +68,42 @@ void followed_ready(struct followed *fo)
     if (session_is_behind(fo)) list_push_back(&fr->changed, &fo->queued);
 }
 
-void followed_delay(struct followed *fo)
+void followed_delay(struct followed *fo, bool briefly)
 {
     struct fetcher *fr = fo->fr;
+    int64_t delay_ms = fetchers_config(fr->f).backoff_ms;
+    int level = DELAY_LEVELS - 1;
     followed_enter(fo, FOLLOWED_DELAYED);
+    if (briefly) {
+        level = MIN(fo->failures, level);
+        delay_ms = MIN(delay_ms, (int64_t)DELAY_FIRST_MS << level);
+    }
     fo->failures++;
-    fo->retry_us = loop_now_us(fr->loop) + fetchers_config(fr->f).backoff_ms * 1000;
-    list_push_back(&fr->delayed, &fo->waiting);
-    if (!timer_is_set(&fr->delayed_timer)) loop_timer_set(fr->loop, &fr->delayed_timer, fo->retry_us);
+    fo->retry_us = loop_now_us(fr->loop) + delay_ms * 1000;
+    list_push_back(&fr->delayed[level], &fo->waiting);
+    if (timer_is_set(&fr->delayed_timer) && fr->delayed_due_us <= fo->retry_us) return;
+    fr->delayed_due_us = fo->retry_us;
+    loop_timer_set(fr->loop, &fr->delayed_timer, fo->retry_us);
+}
+
+/* Begins with those of one level that are due; when the next one is. */
+static int64_t end_delays(struct fetcher *fr, struct list *delayed)
+{
+    for (struct list_node *n; (n = list_first(delayed));) {
+        struct followed *fo = CONTAINER_OF(n, struct followed, waiting);
+        if (fo->retry_us > loop_now_us(fr->loop)) return fo->retry_us;
+        followed_begin(fo);
+    }
+    return INT64_MAX;
 }
 
 static void on_delay_over(struct timer *t)
 {
     struct fetcher *fr = CONTAINER_OF(t, struct fetcher, delayed_timer);
-    for (struct list_node *n; (n = list_first(&fr->delayed));) {
-        struct followed *fo = CONTAINER_OF(n, struct followed, waiting);
-        if (fo->retry_us > loop_now_us(fr->loop)) {
-            loop_timer_set(fr->loop, t, fo->retry_us);
-            break;
-        }
-        followed_begin(fo);
-    }
+    int64_t due_us = INT64_MAX;
+    for (int level = 0; level < DELAY_LEVELS; level++) due_us = MIN(due_us, end_delays(fr, &fr->delayed[level]));
+    fr->delayed_due_us = due_us;
+    if (due_us < INT64_MAX) loop_timer_set(fr->loop, t, due_us);
     fetcher_poke(fr);
 }
 
@@ -551,7 +566,7 @@ struct fetcher *fetcher_new(struct fetchers *f, int32_t leader, int32_t number)
     fr->full_next = true;
     list_init(&fr->changed);
     list_init(&fr->unwanted);
-    list_init(&fr->delayed);
+    for (int level = 0; level < DELAY_LEVELS; level++) list_init(&fr->delayed[level]);
     list_init(&fr->throttled);
     for (unsigned i = 0; i < FETCHES_OUT_MAX; i++) {
         fr->outs[i].fr = fr;

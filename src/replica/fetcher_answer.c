@@ -41,7 +41,7 @@ static void follow_failed(struct followed *fo, const char *reason)
         return;
     }
     LOG_FOLLOWED(LOG_LEVEL_WARN, "following_delayed", fo, " reason=%s", reason);
-    followed_delay(fo);
+    followed_delay(fo, false);
 }
 
 /* The partition may have moved to another directory: there it goes on.  False: it has not. */
@@ -385,7 +385,9 @@ void followed_begin(struct followed *fo)
 
 /* ---- An answer */
 
-/* It needs to be asked again, at another broker or later; the controller will say. */
+/* It needs to be asked again, at another broker or later; the controller will say, and as a rule in a moment: we may
+ * have been told before the leader was.  Kafka's followers wait for replica.fetch.backoff.ms here, and acks=all with
+ * them. */
 static const struct {
     enum kerr kerr;
     enum log_level level;
@@ -404,10 +406,14 @@ static void part_error(struct followed *fo, enum kerr kerr)
         return;
     }
     enum log_level level = LOG_LEVEL_WARN;
-    for (size_t i = 0; i < ARRAY_COUNT(waited_errors); i++)
-        if (waited_errors[i].kerr == kerr) level = waited_errors[i].level;
+    bool waited = false;
+    for (size_t i = 0; i < ARRAY_COUNT(waited_errors); i++) {
+        if (waited_errors[i].kerr != kerr) continue;
+        waited = true;
+        level = waited_errors[i].level;
+    }
     LOG_FOLLOWED(level, "leader_refused", fo, " error=%s", kerr_name((int16_t)kerr));
-    followed_delay(fo);
+    followed_delay(fo, waited);
 }
 
 /* Invariant 3; and the controller may have spoken of a later epoch already, which the home loop will bring. */

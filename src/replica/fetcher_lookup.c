@@ -51,7 +51,7 @@ static void settle_part(struct looked *lk)
     if (lk->kerr || leader_start < 0 || leader_end < leader_start) {
         LOG_LIMITED(LOG_LEVEL_INFO, "lookup_failed", "topic=%s partition=%d leader=%d error=%s", fo->p->topic,
                     fo->p->index, fo->fr->leader, kerr_name((int16_t)lk->kerr));
-        followed_delay(fo);
+        followed_delay(fo, lk->kerr == KERR_NOT_LEADER_OR_FOLLOWER || lk->kerr == KERR_UNKNOWN_LEADER_EPOCH);
         return;
     }
     LOG_LIMITED(LOG_LEVEL_WARN, "out_of_range",
@@ -64,7 +64,7 @@ static void settle_part(struct looked *lk)
     else if (fo->failures++ == 0)
         followed_begin(fo);
     else
-        followed_delay(fo); /* a leader that says so again and again */
+        followed_delay(fo, false); /* a leader that says so again and again */
 }
 
 static void lookup_finish(struct lookup *lu)

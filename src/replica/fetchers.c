@@ -20,12 +20,14 @@ struct follow {
     int32_t leader, leader_epoch;
     struct followed *at; /* what a fetcher has */
     bool leaving;        /* that was called back */
-    struct list leavers;
+    struct list leavers; /* wait for it */
+    size_t telling;      /* are being told: nothing goes out before the last of them knows */
 };
 
 struct leaver {
     struct list_node node;
-    struct loop_msg msg; /* where nobody has to be waited for */
+    struct loop_msg msg;
+    struct follow *follow;
     struct partition *p; /* a reference */
     void (*left)(void *arg, struct partition *p);
     void *arg;
@@ -113,7 +115,8 @@ static void run_stopped(struct loop_msg *msg)
 
 static void check_stopped(struct fetchers *f)
 {
-    if (f->stopping && f->stopped && !f->follows && f->fetcher_count == 0) {
+    if (f->stopping && !f->stop_told && f->stopped && !f->follows && f->fetcher_count == 0) {
+        f->stop_told = true;
         f->stopped_msg.run = run_stopped;
         loop_post(f->opt.home, &f->stopped_msg);
     }
@@ -154,18 +157,41 @@ static struct follow *find_follow(const struct fetchers *f, const char *key)
     return fw;
 }
 
+/* The wish for this partition, which is to follow nobody where there was none. */
+static struct follow *follow_of(struct fetchers *f, const struct partition *p)
+{
+    char *key = mem_printf("%s-%d", p->topic, p->index);
+    struct follow *fw = find_follow(f, key);
+    if (fw) {
+        mem_free(key);
+        return fw;
+    }
+    fw = mem_zalloc(1, sizeof *fw);
+    fw->f = f;
+    fw->key = key;
+    list_init(&fw->leavers);
+    HASH_ADD_KEYPTR(hh, f->follows, fw->key, strlen(fw->key), fw);
+    return fw;
+}
+
+static void settle(struct follow *fw);
+
 static void run_leaver(struct loop_msg *msg)
 {
     struct leaver *lv = CONTAINER_OF(msg, struct leaver, msg);
+    struct follow *fw = lv->follow;
+    struct fetchers *f = fw->f;
     if (lv->left) lv->left(lv->arg, lv->p);
     partition_unref(lv->p);
     mem_free(lv);
+    if (--fw->telling == 0) settle(fw);
+    check_stopped(f);
 }
 
 /* In turns of their own: they may follow, or leave, anew. */
 static void run_leavers(struct follow *fw)
 {
-    for (struct list_node *n; (n = list_pop_front(&fw->leavers));)
+    for (struct list_node *n; (n = list_pop_front(&fw->leavers)); fw->telling++)
         loop_post(fw->f->opt.home, &CONTAINER_OF(n, struct leaver, node)->msg);
 }
 
@@ -221,6 +247,7 @@ static void settle(struct follow *fw)
         return;
     }
     run_leavers(fw);
+    if (fw->telling > 0) return;
     if (wants)
         send_out(fw);
     else
@@ -246,17 +273,7 @@ static void on_returned(struct loop_msg *msg)
 void fetchers_follow(struct fetchers *f, struct partition *p, int32_t leader, int32_t leader_epoch)
 {
     ASSERT_OWNER(f->opt.home);
-    char *key = mem_printf("%s-%d", p->topic, p->index);
-    struct follow *fw = find_follow(f, key);
-    if (fw) {
-        mem_free(key);
-    } else {
-        fw = mem_zalloc(1, sizeof *fw);
-        fw->f = f;
-        fw->key = key;
-        list_init(&fw->leavers);
-        HASH_ADD_KEYPTR(hh, f->follows, fw->key, strlen(fw->key), fw);
-    }
+    struct follow *fw = follow_of(f, p);
     struct partition *before = fw->p;
     fw->p = partition_ref(p);
     partition_unref(before);
@@ -275,14 +292,8 @@ void fetchers_leave(struct fetchers *f, struct partition *p, void (*left)(void *
 {
     ASSERT_OWNER(f->opt.home);
     struct leaver *lv = mem_zalloc(1, sizeof *lv);
-    *lv = (struct leaver){.msg.run = run_leaver, .p = partition_ref(p), .left = left, .arg = arg};
-    char *key = mem_printf("%s-%d", p->topic, p->index);
-    struct follow *fw = find_follow(f, key);
-    mem_free(key);
-    if (!fw) {
-        loop_post(f->opt.home, &lv->msg);
-        return;
-    }
+    struct follow *fw = follow_of(f, p);
+    *lv = (struct leaver){.msg.run = run_leaver, .follow = fw, .p = partition_ref(p), .left = left, .arg = arg};
     if (fw->p && newest(fw->p) == newest(p)) { /* else another topic of that name is followed by now */
         partition_unref(fw->p);
         fw->p = NULL;

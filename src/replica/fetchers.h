@@ -7,7 +7,7 @@
  *
  * A new follower cuts its log where the leader's history differs: the leader tells in the answer to a fetch that
  * carries the epoch of the follower's last record (KIP-595's diverging epoch, in Kafka's brokers since 2.7).  A
- * partition that fails is delayed alone (replica.fetch.backoff.ms), its neighbours go on.
+ * partition that fails is delayed alone (replica.fetch.backoff.ms at most), its neighbours go on.
  *
  * Thread: the home loop, unless marked. */
 #ifndef REPLICA_FETCHERS_H

@@ -39,6 +39,10 @@ enum followed_state {
 /* An append's way: whether who called plog_append() is told by its return, or by a message. */
 enum append_at { APPEND_CALLED, APPEND_LEFT, APPEND_OVER };
 
+/* How long a partition is left alone after a failure: the last level is replica.fetch.backoff.ms; a leader that only
+ * has not been told yet that it leads is asked again after 5 ms, then after twice that, and so on up to the last. */
+enum { DELAY_LEVELS = 9, DELAY_FIRST_MS = 5 };
+
 struct fetcher;
 struct lookup;
 
@@ -63,7 +67,7 @@ struct followed {
     enum followed_state state;
     bool leaving;             /* comes back when nothing is out */
     struct list_node queued;  /* fr->changed or fr->unwanted */
-    struct list_node waiting; /* fr->delayed or fr->throttled */
+    struct list_node waiting; /* one of fr->delayed, or fr->throttled */
     int64_t retry_us;
     int failures; /* one after the other */
     bool throttle_counts;
@@ -156,8 +160,10 @@ struct fetcher {
 
     struct followed *by_name, *by_id;
     size_t unnamed; /* partitions whose topic has no id */
-    struct list changed, unwanted, delayed, throttled;
+    struct list changed, unwanted, throttled;
+    struct list delayed[DELAY_LEVELS]; /* each in the order of `retry_us` */
     struct timer delayed_timer, throttled_timer;
+    int64_t delayed_due_us; /* while the timer is set */
     struct forgotten *forgotten;
     size_t holding;
     size_t fetched; /* partitions that are to be in the session */
@@ -193,6 +199,7 @@ struct fetchers {
     struct list fetchers;
     size_t fetcher_count;
     bool stopping;
+    bool stop_told;
     void (*stopped)(void *arg);
     void *stopped_arg;
     struct loop_msg stopped_msg;
@@ -230,8 +237,8 @@ void fetcher_back_off(struct fetcher *fr);
 void followed_enter(struct followed *fo, enum followed_state state);
 /* It is fetched, from where it is now. */
 void followed_ready(struct followed *fo);
-/* Is left alone for a while. */
-void followed_delay(struct followed *fo);
+/* Is left alone for a while; `briefly`: the leader has not been told yet, or will be told to go. */
+void followed_delay(struct followed *fo, bool briefly);
 void followed_throttle(struct followed *fo, int64_t until_us);
 /* The home loop calls it back. */
 void followed_leave(struct loop_msg *msg);

@@ -56,7 +56,7 @@ static enum err cut(struct partition *p, int64_t offset, enum err (*how)(struct 
     if (e == ERR_CLOSED && next) return cut(next, offset, how); /* a move was faster */
     mark_cut(p, plog_end(p->pl));
     lower_high_watermark(p);
-    if (plog_end(p->pl) < filed) atomic_store(&p->cut_unfiled, true);
+    if (plog_end(p->pl) < filed) atomic_fetch_add(&p->cut_unfiled, 1);
     return e || !atomic_load(&p->cut_unfiled) ? e : partition_file_cut(p);
 }
 

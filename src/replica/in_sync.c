@@ -62,6 +62,7 @@ static void follower_begin(struct follower *f, const struct in_sync_told *told)
 {
     bool in = ids_have(told->isr, told->isr_count, f->broker_id);
     if (told->new_leader) f->log_start = f->end = f->broker_epoch = -1;
+    f->refused = false;
     f->end_then = told->end;
     f->fetched_ms = in && !told->new_leader ? told->now_ms : FOLLOWER_NEVER_MS;
     f->caught_up_ms = in ? told->now_ms : FOLLOWER_NEVER_MS;
@@ -114,6 +115,12 @@ void in_sync_withdraw(struct in_sync *s)
     s->version++;
 }
 
+void in_sync_refuse(struct in_sync *s)
+{
+    for (int32_t i = 0; i < s->count; i++) s->followers[i].refused |= s->followers[i].state == FOLLOWER_ENTERS;
+    in_sync_withdraw(s);
+}
+
 /* ---- A follower's word */
 
 /* It had all that we have, or at least all that we had when it fetched before: so then it was caught up. */
@@ -145,7 +152,7 @@ static bool is_caught_up(const struct in_sync *s, const struct follower *f, int6
  * reach it. */
 static bool has_a_say(const struct in_sync *s, const struct follower *f, int64_t end)
 {
-    return f->state != FOLLOWER_OUT || (f->eligible && is_caught_up(s, f, end));
+    return f->state != FOLLOWER_OUT || (f->eligible && !f->refused && is_caught_up(s, f, end));
 }
 
 int32_t in_sync_members_min(const struct in_sync *s, int32_t min_insync)
@@ -184,7 +191,7 @@ bool in_sync_is_alone(const struct in_sync *s, int64_t end)
  * one that is not heard of any more would come and go as fast as the controller answers. */
 static bool may_enter(const struct in_sync *s, const struct follower *f, int64_t high_watermark, int64_t end)
 {
-    return f->eligible && f->end >= high_watermark && f->end >= s->entry_min && is_caught_up(s, f, end);
+    return f->eligible && !f->refused && f->end >= high_watermark && f->end >= s->entry_min && is_caught_up(s, f, end);
 }
 
 bool in_sync_propose_entry(struct in_sync *s, int64_t high_watermark, int64_t end)

@@ -27,8 +27,10 @@ enum follower_state {
 struct follower {
     int32_t broker_id;
     enum follower_state state;
-    bool eligible;          /* its broker was alive when somebody last looked */
-    int64_t broker_epoch;   /* as of its last fetch; -1: it does not say (before KIP-903) */
+    bool eligible;        /* its broker was alive when somebody last looked */
+    bool refused;         /* the controller did not let it in (its broker is about to stop): it has no say till it asks
+                             once more by fetching, after a while */
+    int64_t broker_epoch; /* as of its last fetch; -1: it does not say (before KIP-903) */
     int64_t log_start, end; /* of its log; -1: it has not fetched since we lead */
     int64_t fetched_ms;     /* monotonic: when its last fetch came, */
     int64_t end_then;       /*   and where our log ended */
@@ -95,6 +97,8 @@ bool in_sync_propose_entry(struct in_sync *s, int64_t high_watermark, int64_t en
 bool in_sync_propose_exit(struct in_sync *s, int64_t end);
 /* Takes the marks back. */
 void in_sync_withdraw(struct in_sync *s);
+/* The same, because the controller does not let in who was to enter. */
+void in_sync_refuse(struct in_sync *s);
 /* The set as proposed, this replica first, into `ids` and `epochs` (`self_epoch` for this one), which have room for
  * count + 1; returns how many. */
 int32_t in_sync_proposal(const struct in_sync *s, int64_t self_epoch, int32_t *ids, int64_t *epochs);

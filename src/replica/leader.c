@@ -250,6 +250,7 @@ enum kerr partition_follower_fetched(struct partition *p, const struct follower_
         int64_t log_start = f->log_start;
         if (!in_sync_note(s, f, &news)) kerr = KERR_NOT_LEADER_OR_FOLLOWER;
         if (!kerr) {
+            if (s->now_ms >= p->refused_until_ms) f->refused = false;
             if (f->state == FOLLOWER_OUT) f->eligible = !leaders_of(p) || leaders_is_alive(leaders_of(p), f->broker_id);
             proposes = settle(p);
             moved = partition_high_watermark(p) != was || f->log_start != log_start;
@@ -346,7 +347,7 @@ bool partition_take_answer(struct partition *p, const struct isr_proposal *asked
             break;
         case KERR_OPERATION_NOT_ATTEMPTED:
         case KERR_INELIGIBLE_REPLICA: /* it is shutting down, or its broker has started anew since */
-            in_sync_withdraw(s);
+            in_sync_refuse(s);
             p->refused_until_ms = now_ms_of(p) + REFUSED_MS;
             break;
         case KERR_UNKNOWN_TOPIC_OR_PARTITION: /* the controller knows better, and will tell: LeaderAndIsr, StopReplica

@@ -67,7 +67,8 @@ struct partition {
     _Atomic int32_t leader_epoch; /* -1 before the controller spoke */
     _Atomic int64_t epoch_start;  /* the log's end when this leadership began */
     _Atomic int64_t high_watermark;
-    _Atomic bool cut_unfiled; /* follower.c: checkpoints say more than the log has: nothing may be appended */
+    _Atomic uint32_t cut_unfiled; /* follower.c: not 0: checkpoints say more than the log has, since so many cuts:
+                                     nothing may be appended, nor by producers */
     _Atomic int64_t cut; /* follower.c: the log has been cut there since a move looked last; INT64_MAX: it has not */
     _Atomic bool alone;  /* leads, and no follower has a say: see leader.c */
     _Atomic int32_t min_insync_replicas;
@@ -114,8 +115,8 @@ void partition_give_log(struct partition *p, struct plog *pl, int64_t high_water
 
 /* The topic's configuration for the log has changed. */
 void partition_reconfigure(struct partition *p, const struct plog_config *config);
-/* The disk with its log is as good as full: clients may not write to it.  Any thread, cheap.  In replicas_space.c, as:
- */
+/* The disk with its log is as good as full, or a cut of the log has found it so: clients may not write to it.  Any
+ * thread, cheap.  In replicas_space.c, as: */
 bool partition_disk_is_full(const struct partition *p);
 /* So much is about to be appended: its disk is looked at in good time.  Any thread, cheap. */
 void partition_wrote(struct partition *p, size_t bytes);

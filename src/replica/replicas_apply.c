@@ -188,13 +188,33 @@ static void collect_items(struct apply *ap)
 enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch)
 {
     if (plog_last_epoch(p->pl) >= leader_epoch) return KERR_NONE;
-    enum err e = plog_epoch_begin(p->pl, leader_epoch);
+    bool goes_on = atomic_load(&p->leads);
+    enum err e = plog_epoch_begin(p->pl, leader_epoch, goes_on);
     struct partition *next = partition_successor(p);
-    if (e == ERR_CLOSED && next) e = plog_epoch_begin(next->pl, leader_epoch);
+    if (e == ERR_CLOSED && next) e = plog_epoch_begin(next->pl, leader_epoch, goes_on);
     if (!e) return KERR_NONE;
     LOG_ERROR("leader_epoch_write_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
     replicas_dir_check(p->dir, e, "leader-epoch-checkpoint");
     return KERR_KAFKA_STORAGE_ERROR;
+}
+
+enum kerr replicas_name(struct partition *p, struct uuid topic_id)
+{
+    struct partition *next = partition_successor(p);
+    struct plog *pl = next ? next->pl : p->pl;
+    if (uuid_is_zero(topic_id) || !uuid_is_zero(plog_topic_id(pl))) return KERR_NONE;
+    enum err e = plog_take_topic_id(pl, topic_id);
+    if (!e) return KERR_NONE;
+    LOG_ERROR("topic_id_write_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
+    replicas_dir_check(p->dir, e, "partition.metadata");
+    return KERR_KAFKA_STORAGE_ERROR;
+}
+
+void replicas_named(struct partition *p)
+{
+    struct partition *next = partition_successor(p);
+    if (next) next->topic_id = plog_topic_id(next->pl);
+    if (p->pl && uuid_is_zero(p->topic_id)) p->topic_id = plog_topic_id(next ? next->pl : p->pl);
 }
 
 static void item_open(struct apply *ap, struct apply_item *it)
@@ -214,7 +234,8 @@ static void item_open(struct apply *ap, struct apply_item *it)
         }
         if (it->p->found && !it->p->dir->clean) atomic_fetch_sub(&it->p->dir->unrecovered, 1);
     }
-    if (it->role.leads && it->new_epoch) it->kerr = replicas_begin_epoch(it->p, it->state->leader_epoch);
+    it->kerr = replicas_name(it->p, it->topic_id);
+    if (!it->kerr && it->role.leads && it->new_epoch) it->kerr = replicas_begin_epoch(it->p, it->state->leader_epoch);
 }
 
 static void job_work(struct job *job)
@@ -244,15 +265,17 @@ static void release_topic_and_settings(void *p)
     release_topic(p);
 }
 
-/* The topic's entry with room for `index`; a bigger copy takes the place of one that is too small. */
+/* The topic's entry with room for `index`; a bigger copy takes the place of one that is too small, and one with an id
+ * that of one that has had none. */
 static struct topic_replicas *topic_with_room(struct replicas *r, struct str topic, struct uuid id, int32_t index)
 {
     struct topic_replicas *old = replicas_find(r, topic);
-    if (old && index < old->capacity) return old;
-    int32_t capacity = MAX(index + 1, old ? old->capacity * 2 : 1);
+    bool names = old && uuid_is_zero(old->id) && !uuid_is_zero(id);
+    if (old && index < old->capacity && !names) return old;
+    int32_t capacity = old && index < old->capacity ? old->capacity : MAX(index + 1, old ? old->capacity * 2 : 1);
     struct topic_replicas *t = mem_zalloc(1, sizeof *t + (size_t)capacity * sizeof t->parts[0]);
     t->name = mem_strndup(topic.data, topic.size);
-    t->id = id;
+    t->id = old && uuid_is_zero(id) ? old->id : id;
     t->capacity = capacity;
     if (old) {
         atomic_init(&t->settings, atomic_load(&old->settings));
@@ -333,6 +356,10 @@ static void item_finish(struct apply *ap, struct apply_item *it, int32_t topic_p
     } else {
         if (!it->is_known) atomic_fetch_sub(&p->dir->partition_count, 1);
         partition_unref(it->p);
+    }
+    if (!it->kerr && !it->deferred) {
+        replicas_named(p);
+        if (it->is_known) (void)topic_with_room(r, it->topic, it->topic_id, p->index);
     }
     struct partition *next = partition_successor(p);
     if (!it->kerr && !it->deferred && next) partition_set_role(p, &it->role);

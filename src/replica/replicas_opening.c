@@ -79,14 +79,18 @@ static void settle(struct opening *op);
 static void epoch_work(struct job *job)
 {
     struct opening *op = CONTAINER_OF(job, struct opening, job);
-    if (op->epoch_to_begin >= 0 && replicas_begin_epoch(op->p, op->epoch_to_begin)) op->e = ERR_IO; /* logged */
-    if (!op->e && op->move && !op->move_tried) (void)!replicas_move_open(op->move);                 /* the same */
+    if (replicas_name(op->p, op->name)) op->e = ERR_IO; /* logged */
+    if (!op->e && op->epoch_to_begin >= 0 && replicas_begin_epoch(op->p, op->epoch_to_begin))
+        op->e = ERR_IO;                                                             /* logged */
+    if (!op->e && op->move && !op->move_tried) (void)!replicas_move_open(op->move); /* the same */
     op->move_tried = true;
 }
 
 static void epoch_done(struct job *job)
 {
-    settle(CONTAINER_OF(job, struct opening, job));
+    struct opening *op = CONTAINER_OF(job, struct opening, job);
+    replicas_named(op->p);
+    settle(op);
 }
 
 /* The role that the controller gave meanwhile. */
@@ -126,7 +130,9 @@ static void settle(struct opening *op)
     if (!op->move) op->move = replicas_move_found(r, op->p);
     const struct partition_role *role = &op->deferred.role;
     bool begins = role->leads && plog_last_epoch(op->p->pl) < role->leader_epoch;
-    if (begins || (op->move && !op->move_tried)) {
+    bool nameless = uuid_is_zero(op->p->topic_id) && !uuid_is_zero(op->deferred.topic_id);
+    if (begins || nameless || (op->move && !op->move_tried)) {
+        op->name = op->deferred.topic_id;
         op->epoch_to_begin = begins ? role->leader_epoch : -1;
         op->job = (struct job){.loop = r->opt.home, .work = epoch_work, .done = epoch_done};
         workers_submit(r->opt.workers, &op->job);

@@ -221,7 +221,7 @@ void replicas_dir_full(struct log_dir *d)
 
 bool partition_disk_is_full(const struct partition *p)
 {
-    return atomic_load_explicit(&p->dir->full, memory_order_relaxed);
+    return atomic_load_explicit(&p->dir->full, memory_order_relaxed) || atomic_load(&p->cut_unfiled);
 }
 
 void partition_wrote(struct partition *p, size_t bytes)

@@ -225,6 +225,7 @@ static enum err file_cuts(struct log_dir *d)
 enum err partition_file_cut(struct partition *p)
 {
     struct log_dir *d = p->dir;
+    uint32_t unfiled = atomic_load(&p->cut_unfiled);
     uint64_t mine = atomic_fetch_add(&d->cuts, 1) + 1;
     enum err e = OK;
     pthread_mutex_lock(&d->r->checkpoint_lock);
@@ -233,8 +234,27 @@ enum err partition_file_cut(struct partition *p)
     else if (d->cuts_filed < mine)
         e = file_cuts(d);
     pthread_mutex_unlock(&d->r->checkpoint_lock);
-    if (!e) atomic_store(&p->cut_unfiled, false);
+    if (!e) atomic_compare_exchange_strong(&p->cut_unfiled, &unfiled, 0);
     return e;
+}
+
+/* A follower tries again by itself; who leads by now is held back from appending until this has gone well. */
+static void file_cuts_of_leaders(struct replicas *r)
+{
+    bool any = false;
+    pthread_mutex_lock(&r->checkpoint_lock);
+    for (size_t i = 0; i < r->dir_count; i++)
+        any |= log_dir_is_online(&r->dirs[i]) && r->dirs[i].cuts_filed < atomic_load(&r->dirs[i].cuts);
+    pthread_mutex_unlock(&r->checkpoint_lock);
+    if (!any) return;
+    size_t count;
+    struct partition **list = replicas_list(r, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (!atomic_load(&list[i]->leads) || !atomic_load(&list[i]->cut_unfiled)) continue;
+        enum err tried_again_soon = partition_file_cut(list[i]);
+        (void)tried_again_soon;
+    }
+    replicas_list_free(list, count);
 }
 
 /* An idle broker writes nothing. */
@@ -260,7 +280,9 @@ enum { SPACE_CHECK_MS = 1000 };
 
 static void space_work(struct job *job)
 {
-    replicas_space_work(CONTAINER_OF(job, struct chore, job)->r);
+    struct replicas *r = CONTAINER_OF(job, struct chore, job)->r;
+    replicas_space_work(r);
+    file_cuts_of_leaders(r);
 }
 
 static void space_done(struct job *job)

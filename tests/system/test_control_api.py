@@ -4,6 +4,7 @@ The test is the controller: it speaks to one broker, whose own controller is dep
 epoch.
 """
 
+import base64
 import re
 import uuid
 
@@ -165,6 +166,41 @@ def test_a_leader_that_becomes_a_follower_refuses_to_be_written_to(controller):
         assert partition_errors(controller.leader_and_isr("t", {0: (own, 7)}), 7) == [(0, 0)]
         row = client.produce("t", 0, ONE_RECORD, acks=1)
         assert (row.ErrorCode, row.BaseOffset) == (Kerr.NONE, 1)
+
+
+def fetch_by_id(connection, topic_id):
+    part = {"Partition": 0, "FetchOffset": 0, "PartitionMaxBytes": 1000000}
+    topics = [{"TopicId": topic_id, "Partitions": [part]}]
+    answer = connection.call("Fetch", 13, ReplicaId=-1, MaxWaitMs=0, MinBytes=0, Topics=topics)
+    return answer.Responses[0].Partitions[0]
+
+
+def test_a_topic_of_before_ids_takes_the_one_that_a_controller_names_and_keeps_it(controller):
+    own, given = controller.own_id, uuid.uuid4()
+    nameless = uuid.UUID(int=0)
+    controller.topic_ids["t"] = nameless
+
+    def tell(epoch):
+        assert partition_errors(controller.leader_and_isr("t", {0: (own, epoch), 1: (OTHER, epoch)}), 7) == [(0, 0), (1, 0)]
+        assert controller.update_metadata({"t": {0: (own, epoch), 1: (OTHER, epoch)}}) == Kerr.NONE
+
+    files = [controller.broker.log_dir / f"t-{p}/partition.metadata" for p in (0, 1)]
+    tell(5)
+    with controller.broker.connect() as client:
+        assert client.produce("t", 0, ONE_RECORD, acks=1).ErrorCode == Kerr.NONE
+        assert not any(file.exists() for file in files)
+        assert fetch_by_id(client, given).ErrorCode == Kerr.UNKNOWN_TOPIC_ID
+        for epoch, named in ((6, given), (7, nameless), (7, given)):
+            controller.topic_ids["t"] = named
+            tell(epoch)
+            assert client.metadata("t").Topics[0].TopicId == given
+            assert len(batches.read(fetch_by_id(client, given).Records)) == 1
+            for file in files:
+                text = base64.urlsafe_b64encode(given.bytes).decode().rstrip("=")
+                assert file.read_text() == f"version: 0\ntopic_id: {text}"
+        controller.topic_ids["t"] = uuid.uuid4()
+        errors = partition_errors(controller.leader_and_isr("t", {0: (own, 8)}), 7)
+        assert errors == [(0, Kerr.INCONSISTENT_TOPIC_ID)]
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -4,12 +4,12 @@ import json
 
 import network
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from batches import Record, build
 from brokers import wait_until
 from cluster import Cluster
-from load import Load, log_end
+from load import Load, high_watermark, log_end
 
 pytestmark = [
     pytest.mark.timeout(400),
@@ -39,6 +39,19 @@ def make_topic(cluster, name, assignment, config=None):
 
 def leader_of(cluster, topic, partition=0):
     return cluster.states()[topic, partition][0]
+
+
+def kept_records(cluster, topic):
+    """The numbers that the values begin with, in the order of offsets, which leave nothing out."""
+    with cluster.clients():
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "kept", "log_level": 0})
+    end = high_watermark(consumer, topic, 0)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    wait_until(lambda: found.extend(consumer.consume(500, 0.2)) or len(found) >= end, 60, "everything is read")
+    consumer.close()
+    assert [m.offset() for m in found] == list(range(end))
+    return [int(m.value().split()[0]) for m in found]
 
 
 def others(cluster, *taken):
@@ -75,6 +88,43 @@ def test_the_replica_with_the_most_records_succeeds_a_killed_leader(cluster):
             assert log_end(c, "most", 0) == 2000
 
 
+def test_with_acks_1_only_what_no_living_in_sync_replica_had_is_lost(cluster):
+    """The leader dies while its followers, both in sync, are behind it by different amounts."""
+    make_topic(cluster, "one", [[b.number for b in cluster]])
+    acknowledged = []
+    for _ in range(2):
+        leader = cluster[leader_of(cluster, "one")]
+        followers = slow, fast = others(cluster, leader)
+        cluster.network.throttle(f"b{leader.number}", f"b{slow.number}", 10_000, ways=1)
+        cluster.network.throttle(f"b{leader.number}", f"b{fast.number}", 60_000, ways=1)
+        start = len(acknowledged)
+        with leader.connect() as c, fast.connect() as follower:
+            for number in range(start, start + 200):
+                answer = c.produce("one", 0, build([Record(value=b"%d " % number + b"x" * 2000)]), acks=1)
+                assert (answer.ErrorCode, answer.BaseOffset) == (0, number)
+                acknowledged.append(number)
+                if number < start + 60:
+                    near = lambda: log_end(follower, "one", 0) > number - 20  # noqa: B023, E731
+                    wait_until(near, 60, "the fast follower is not far behind")
+        leader.kill()
+        cluster.network.heal()
+        ends = []
+        for follower in followers:
+            with follower.connect() as c:
+                ends.append(log_end(c, "one", 0))
+        wait_until(lambda: leader_of(cluster, "one") not in (leader.number, -1), 60, "another leads")  # noqa: B023
+        leader.start()
+        cluster.wait_whole()
+        kept = kept_records(cluster, "one")
+        assert start < len(kept) < len(acknowledged), "the kill was to cost something, and not everything"
+        assert len(kept) >= (max(ends) if leader.kind == "barnabas" else min(ends))
+        assert kept == acknowledged[: len(kept)]
+        for broker in cluster:
+            with broker.connect() as c:
+                assert log_end(c, "one", 0) == len(kept)
+        del acknowledged[len(kept) :]
+
+
 @pytest.mark.parametrize("whom", ["the-controller", "everybody"])
 def test_a_live_broker_whose_port_refuses_costs_no_record(cluster, whom):
     """It looks dead to the controller (or to all), while it lives and has its session."""
@@ -98,13 +148,18 @@ def test_a_live_broker_whose_port_refuses_costs_no_record(cluster, whom):
 
 
 def test_a_broker_that_only_the_controller_cannot_reach_costs_no_record(cluster):
-    """Packets between them are lost without a word: only the session, or time, would tell."""
-    load = Load(cluster, "unreached").start()
-    load.wait_progress(200)
+    """Packets between them are lost without a word: only time tells.  It leads everything, and the controller holds a
+    replica in sync of all that, which then is not written to while it leads."""
     controller = cluster.controller()
-    victim = others(cluster, controller)[0]
+    victim, witness = others(cluster, controller)
+    make_topic(cluster, "led", [[victim.number, controller.number, witness.number]] * 2)
+    load = Load(cluster, "led", partitions=2).start()
+    load.wait_progress(200)
     cluster.network.cut(f"b{controller.number}", f"b{victim.number}")
-    load.wait_progress(500, 90)
+    if victim.kind == "barnabas":
+        led = lambda: [k for k, (leader, _, _) in cluster.states().items() if leader == victim.number]  # noqa: E731
+        wait_until(lambda: not led(), 60, "it has lost its leaders")
+        load.wait_progress(500, 90)
     cluster.network.heal()
     cluster.wait_whole()
     load.stop()
@@ -172,3 +227,25 @@ def test_a_lost_broker_comes_back_on_an_empty_disk_with_all_its_data(cluster):
     cluster.wait_whole(60)
     load.stop()
     load.check()
+
+
+def test_a_running_controller_elects_out_of_sync_once_the_cluster_allows_it(cluster, kind):
+    """`unclean.leader.election.enable` as the cluster's default, changed while a partition waits for its last replica.
+    Kafka's controller reads the topic's settings from ZooKeeper when it elects, and looks at once as ours does."""
+    controller = cluster.controller()
+    last, behind = others(cluster, controller)
+    make_topic(cluster, "waits", [[last.number, behind.number]])
+    behind.kill()
+    wait_until(lambda: cluster.states()["waits", 0][2] == [last.number], 60, "the in-sync set has one member")
+    last.kill()
+    wait_until(lambda: leader_of(cluster, "waits") == -1, 60, "nobody leads")
+    behind.start()
+    with controller.connect() as c:
+        wait_until(lambda: len(c.metadata("waits").Brokers) == 2, 60, "it is registered again")
+        assert leader_of(cluster, "waits") == -1
+        allow = [{"Name": "unclean.leader.election.enable", "ConfigOperation": 0, "Value": "true"}]
+        asked = [{"ResourceType": 4, "ResourceName": "", "Configs": allow}]
+        assert c.call("IncrementalAlterConfigs", Resources=asked).Responses[0].ErrorCode == 0
+    wait_until(lambda: cluster.states()["waits", 0][::2] == (behind.number, [behind.number]), 60, "it leads")
+    last.start()
+    cluster.wait_whole(60)

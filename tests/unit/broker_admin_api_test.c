@@ -36,6 +36,7 @@ static struct {
     void (*refresh_done)(void *arg);
     void *refresh_arg;
 
+    bool out_of_office;
     int calls; /* of the controller */
     int own_writes;
     size_t count;
@@ -125,6 +126,12 @@ void controller_create_topics(struct controller *c, const struct controller_new_
         note_name(i, topics[i].name);
         fake.setting_counts[i] = topics[i].setting_count;
     }
+}
+
+bool controller_is_active(const struct controller *c)
+{
+    (void)c;
+    return !fake.out_of_office;
 }
 
 void controller_delete_topics(struct controller *c, const struct controller_topic_ref *topics, size_t count,
@@ -388,6 +395,33 @@ static void deletion_can_be_disabled_and_old_clients_understand(void **state)
 }
 
 /* ---- CreatePartitions */
+
+/* Whatever else is wrong, and although this controller is never asked: Kafka's clients look for the right one first. */
+static void who_is_not_the_controller_says_so_first(void **state)
+{
+    struct bed *b = *state;
+    fake.out_of_office = true;
+    new_topic created[] = {{.name = STR("twice")}, {.name = STR("twice")}, {.name = STR("__cluster_metadata")}};
+    struct create_topics_request create = {.topics = created, .topics_count = 3};
+    BEGIN(b, 7, create_topics, &create, out);
+    assert_int_equal(create_topics_handle(&b->rq), DONE);
+    for (int i = 0; i < 3; i++) assert_int_equal(out.topics[i].error_code, KERR_NOT_CONTROLLER);
+    b->rq.op = NULL;
+    gone deleted[] = {{.name = STR("t")}, {.name = STR_NULL, .topic_id = {{7}}}};
+    struct delete_topics_request delete = {.topics = deleted, .topics_count = 2};
+    BEGIN(b, 6, delete_topics, &delete, out_deleted);
+    assert_int_equal(delete_topics_handle(&b->rq), DONE);
+    for (int i = 0; i < 2; i++) assert_int_equal(out_deleted.responses[i].error_code, KERR_NOT_CONTROLLER);
+    b->rq.op = NULL;
+    struct create_partitions_request_create_partitions_topic grown[] = {{.name = STR("x"), .count = 3},
+                                                                        {.name = STR("x"), .count = 4}};
+    struct create_partitions_request grow = {.topics = grown, .topics_count = 2};
+    BEGIN(b, 3, create_partitions, &grow, out_grown);
+    assert_int_equal(create_partitions_handle(&b->rq), DONE);
+    assert_int_equal(out_grown.results_count, 1);
+    assert_int_equal(out_grown.results[0].error_code, KERR_NOT_CONTROLLER);
+    assert_int_equal(fake.calls, 0);
+}
 
 static void growing_a_topic_twice_is_refused_in_one_answer(void **state)
 {
@@ -714,6 +748,7 @@ int main(void)
         WITH_BED(a_topic_named_by_name_and_by_id_is_not_deleted),
         WITH_BED(a_name_with_an_id_refuses_the_whole_request),
         WITH_BED(deletion_can_be_disabled_and_old_clients_understand),
+        WITH_BED(who_is_not_the_controller_says_so_first),
         WITH_BED(growing_a_topic_twice_is_refused_in_one_answer),
         WITH_BED(resources_that_cannot_be_altered_are_told_why),
         WITH_BED(increments_are_answered_when_they_are_in_effect),

@@ -233,6 +233,7 @@ static void a_dead_controller_is_removed_once(void **state)
     settle(b);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
     other_creates(b, "/controller", in_office); /* it lived after all */
+    call_set(b->w, "/controller_epoch", "6", COORD_ANY_VERSION);
     controller_watch_dead(cw, 3);
     settle(b);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, OK);
@@ -241,6 +242,51 @@ static void a_dead_controller_is_removed_once(void **state)
     controller_watch_dead(cw, 3);
     settle(b);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    controller_watch_free(cw);
+}
+
+/* Whoever tells of the dead one tells again: with each try to reach it. */
+static void a_removal_that_fails_for_a_passing_reason_is_tried_again(void **state)
+{
+    struct bed *b = *state;
+    struct broker br;
+    struct controller_watch *cw = elect(b, &br);
+    struct coord_memory *m = b->w->memory;
+    coord_memory_delay(m, own_session(b), true);
+    controller_watch_dead(cw, 3);
+    coord_memory_run(m, own_session(b), 3); /* the reads */
+    while (coord_memory_out(m, own_session(b)) == 0) loop_turn(b->w->loop, 0);
+    coord_memory_disconnect(m, own_session(b), 0); /* the change is lost, and nobody can know */
+    settle(b);
+    controller_watch_dead(cw, 3); /* waits for the connection */
+    controller_watch_dead(cw, 3);
+    coord_memory_reconnect(m, own_session(b));
+    coord_memory_delay(m, own_session(b), false);
+    settle(b);
+    assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    controller_watch_free(cw);
+}
+
+/* The removal has happened, though nobody was told; and the controller, which lived, is back in office. */
+static void one_that_came_back_after_a_removal_in_the_dark_is_left_alone(void **state)
+{
+    struct bed *b = *state;
+    struct broker br;
+    struct controller_watch *cw = elect(b, &br);
+    struct coord_memory *m = b->w->memory;
+    coord_memory_delay(m, own_session(b), true);
+    controller_watch_dead(cw, 3);
+    coord_memory_run(m, own_session(b), 3);
+    while (coord_memory_out(m, own_session(b)) == 0) loop_turn(b->w->loop, 0);
+    coord_memory_disconnect(m, own_session(b), 1);
+    settle(b);
+    other_creates(b, "/controller", in_office);
+    coord_memory_reconnect(m, own_session(b));
+    coord_memory_delay(m, own_session(b), false);
+    call_set(b->w, "/controller_epoch", "6", COORD_ANY_VERSION);
+    controller_watch_dead(cw, 3);
+    settle(b);
+    assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, OK);
     controller_watch_free(cw);
 }
 
@@ -284,6 +330,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_comes_in_the_midst_of_a_replacement_is_not_ousted_in_silence, bed_new,
                                         bed_free),
         cmocka_unit_test_setup_teardown(a_dead_controller_is_removed_once, bed_new, bed_free),
+        cmocka_unit_test_setup_teardown(a_removal_that_fails_for_a_passing_reason_is_tried_again, bed_new, bed_free),
+        cmocka_unit_test_setup_teardown(one_that_came_back_after_a_removal_in_the_dark_is_left_alone, bed_new,
+                                        bed_free),
         cmocka_unit_test_setup_teardown(a_controller_elected_meanwhile_stays, bed_new, bed_free),
         cmocka_unit_test_setup_teardown(the_office_of_a_dead_process_of_ours_is_freed, bed_new, bed_free),
     };

@@ -11,7 +11,7 @@
 #include "broker/control.h"
 #include "rpc_world.h"
 
-enum { SELF = 1, OTHER = 2, EPOCH = 70, REPLIES_MAX = 64 };
+enum { SELF = 1, OTHER = 2, THIRD = 3, EPOCH = 70, REPLIES_MAX = 64 };
 
 /* The reply to one message. */
 struct reply {
@@ -26,7 +26,7 @@ static struct {
     struct config_reader reader;
     struct controller_options opt; /* what the controller was started with */
     struct cluster_channel *ch;
-    struct peer_side peer;
+    struct peer_side peer, third;
     struct reply replies[REPLIES_MAX];
     int told;
     int reached, unreached;
@@ -103,9 +103,8 @@ void control_stop_replica(struct control *ct, const struct stop_replica_request 
 
 /* ---- The world */
 
-static int setup(void **state)
+static int begin(bool impatient)
 {
-    (void)state;
     memset(&w, 0, sizeof w);
     struct broker *br = &w.run.br;
     br->id = SELF;
@@ -116,13 +115,28 @@ static int setup(void **state)
     assert_int_equal(loop_new(&br->loops[0], clock_system(), 0, NULL), OK);
     assert_int_equal(workers_new(&br->workers, "test", 1, NULL), OK);
     struct config *cfg;
-    assert_int_equal(config_load(&cfg, &(struct config_input){0}, NULL), OK);
+    const char *const overrides[] = {"zookeeper.session.timeout.ms=500"};
+    const struct config_input in = {.overrides = overrides, .override_count = impatient ? 1 : 0};
+    assert_int_equal(config_load(&cfg, &in, NULL), OK);
     br->config = config_live_new(cfg);
     config_reader_init(&w.reader, br->config);
     cluster_channel_open(&w.ch, &w.run);
-    w.peer.loop = br->loops[0];
+    w.peer.loop = w.third.loop = br->loops[0];
     peer_listen(&w.peer);
     return 0;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return begin(false);
+}
+
+/* With a short session. */
+static int setup_impatient(void **state)
+{
+    (void)state;
+    return begin(true);
 }
 
 static int teardown(void **state)
@@ -156,15 +170,21 @@ static void go(void)
     w.opt.channel.broker_went(w.ch, OTHER);
 }
 
-static void meet(void)
+static void meet_at(struct peer_side *side)
 {
     struct api_versions_response_api_version rows[] = {
         {.api_key = API_LEADER_AND_ISR, .min_version = 0, .max_version = 7},
         {.api_key = API_UPDATE_METADATA, .min_version = 0, .max_version = 8},
         {.api_key = API_STOP_REPLICA, .min_version = 0, .max_version = 1}, /* too old for us */
         {.api_key = API_LIST_OFFSETS, .min_version = 0, .max_version = 9},
+        {.api_key = API_API_VERSIONS, .min_version = 0, .max_version = 4},
     };
-    peer_meet(&w.peer, rows, ARRAY_COUNT(rows));
+    peer_meet(side, rows, ARRAY_COUNT(rows));
+}
+
+static void meet(void)
+{
+    meet_at(&w.peer);
 }
 
 static void note(void *arg, enum err e, int16_t code)
@@ -412,6 +432,73 @@ static void a_question_is_answered_or_its_time_is_up(void **state)
     go();
 }
 
+/* ---- Silence */
+
+static void answer_probe(void)
+{
+    struct asked q = peer_take(&w.peer);
+    assert_int_equal(q.api, API_API_VERSIONS);
+    struct api_versions_response res = api_versions_response_default;
+    peer_answer(&w.peer, q, &res);
+}
+
+static void who_is_silent_is_told_and_its_return_too(void **state)
+{
+    (void)state;
+    come();
+    meet();
+    for (int i = 0; i < 3; i++) answer_probe(); /* for longer than a session */
+    assert_int_equal(w.unreached, 0);
+    UNTIL(loop(), w.unreached == 1);
+    peer_close(&w.peer);
+    meet();
+    UNTIL(loop(), w.reached == 1);
+    send_nth(0);
+    struct asked q = peer_take(&w.peer);
+    if (q.api == API_API_VERSIONS) q = peer_take(&w.peer); /* a probe was due */
+    assert_int_equal(q.api, API_LEADER_AND_ISR);
+    go();
+}
+
+/* To apply a message may take long.  Who does not even answer on the next connection is silent. */
+static void who_is_silent_with_messages_out_is_told_by_the_next_connection(void **state)
+{
+    (void)state;
+    come();
+    meet();
+    send_nth(0);
+    (void)take_nth(0);
+    UNTIL(loop(), is_readable(w.peer.listener)); /* it is tried anew */
+    assert_int_equal(w.unreached, 0);
+    UNTIL(loop(), w.unreached == 1);
+    go();
+}
+
+static void nobody_is_given_up_when_all_others_are_silent(void **state)
+{
+    (void)state;
+    peer_listen(&w.third);
+    w.opt.channel.broker_came(w.ch, THIRD, EPOCH, STR("127.0.0.1"), w.third.port);
+    come();                                /* nor does this one */
+    for (int lost = 0; lost < 3; lost++) { /* each time the one before has ended in silence */
+        UNTIL(loop(), is_readable(w.peer.listener));
+        peer_close(&w.peer);
+        peer_accept(&w.peer);
+    }
+    assert_int_equal(w.unreached, 0);
+    while (is_readable(w.third.listener)) { /* those that have been given up */
+        peer_close(&w.third);
+        peer_accept(&w.third);
+    }
+    UNTIL(loop(), is_readable(w.third.listener));
+    peer_close(&w.third);
+    meet_at(&w.third); /* one of them is there */
+    UNTIL(loop(), w.unreached == 1);
+    w.opt.channel.broker_went(w.ch, THIRD);
+    go();
+    peer_die(&w.third);
+}
+
 static void the_own_broker_is_called(void **state)
 {
     (void)state;
@@ -424,7 +511,8 @@ static void the_own_broker_is_called(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name)      cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define IMPATIENT(name) cmocka_unit_test_setup_teardown(name, setup_impatient, teardown)
     const struct CMUnitTest tests[] = {
         CASE(messages_arrive_in_order_several_at_a_time),
         CASE(what_was_not_answered_is_sent_again_in_order),
@@ -433,6 +521,9 @@ int main(void)
         CASE(messages_to_an_earlier_life_are_not_for_the_next),
         CASE(what_the_broker_cannot_understand_holds_up_nobody),
         CASE(a_question_is_answered_or_its_time_is_up),
+        IMPATIENT(who_is_silent_is_told_and_its_return_too),
+        IMPATIENT(who_is_silent_with_messages_out_is_told_by_the_next_connection),
+        IMPATIENT(nobody_is_given_up_when_all_others_are_silent),
         CASE(the_own_broker_is_called),
     };
     return cmocka_run_group_tests_name("broker_cluster_channel", tests, NULL, NULL);

@@ -469,6 +469,50 @@ static void a_request_that_was_overtaken_is_told_so_as_it_answers(void **state)
     world_stop(&w);
 }
 
+static void count_overtaken(void *arg)
+{
+    ++*(int *)arg;
+}
+
+static void a_request_that_waits_is_woken_once_when_it_is_overtaken(void **state)
+{
+    START(10);
+    int32_t id = open_session(&w, TPS({"foo", 0, 10}));
+    struct fetch_plan first;
+    int woken = 0, woken_late = 0, woken_ended = 0;
+    begin_plan(&w, &first, id, 1, NO_TPS, NO_TPS);
+    fetch_plan_watch(&first, count_overtaken, &woken);
+    assert_int_equal(woken, 0);
+    begin(&w, id, 2, TPS({"bar", 0, 10}), NO_TPS);
+    assert_int_equal(woken, 1);
+    fetch_plan_watch(&first, count_overtaken, &woken_late); /* the other one came between reading and waiting */
+    assert_int_equal(woken_late, 1);
+    fetch_plan_end(&first);
+
+    fetch_plan_watch(&w.plan, count_overtaken, &woken_ended);
+    begin(&w, id, 3, NO_TPS, NO_TPS); /* it has ended the one before */
+    assert_int_equal(woken_ended, 0);
+    assert_int_equal(woken, 1);
+    world_stop(&w);
+}
+
+static void forgetting_all_overtakes_what_is_still_read(void **state)
+{
+    START(10);
+    int32_t id = open_session(&w, TPS({"foo", 0, 10}, {"bar", 0, 10}));
+    struct fetch_plan first;
+    int woken = 0;
+    begin_plan(&w, &first, id, 1, NO_TPS, NO_TPS);
+    fetch_plan_watch(&first, count_overtaken, &woken);
+    begin(&w, id, 2, NO_TPS, TPS({"foo", 0, 0}, {"bar", 0, 0}));
+    assert_int_equal(w.plan.session_id, 0);
+    assert_int_equal(woken, 1);
+    assert_false(fetch_plan_include(&first, &first.items[0], &quiet)); /* whose partition is gone */
+    assert_int_equal(first.kerr, KERR_INVALID_FETCH_SESSION_EPOCH);
+    fetch_plan_end(&first);
+    world_stop(&w);
+}
+
 /* ---- The cache */
 
 static void session_ids_are_never_those_in_use(void **state)
@@ -846,6 +890,8 @@ int main(void)
         cmocka_unit_test(an_error_is_told_until_it_is_gone_and_then_its_end_is),
         cmocka_unit_test(partitions_with_records_go_to_the_end),
         cmocka_unit_test(a_request_that_was_overtaken_is_told_so_as_it_answers),
+        cmocka_unit_test(a_request_that_waits_is_woken_once_when_it_is_overtaken),
+        cmocka_unit_test(forgetting_all_overtakes_what_is_still_read),
         cmocka_unit_test(session_ids_are_never_those_in_use),
         cmocka_unit_test(a_cache_without_slots_has_no_sessions),
         cmocka_unit_test(a_full_cache_keeps_its_young_sessions),

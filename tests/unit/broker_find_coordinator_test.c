@@ -73,7 +73,7 @@ static partition_state state_of(int32_t index, int32_t leader)
     return s;
 }
 
-static void publish(bool with_topic)
+static void publish_topic(struct str name, bool with_topic)
 {
     struct update_metadata_request_update_metadata_endpoint both[] = {
         {.port = 9092, .host = STR("one"), .listener = STR("PLAINTEXT")},
@@ -86,13 +86,18 @@ static void publish(bool with_topic)
         {.id = SELF, .endpoints = both, .endpoints_count = 2, .rack = STR_NULL}};
     partition_state ps[] = {state_of(0, 1), state_of(1, 2), state_of(2, 3), state_of(3, SELF)};
     struct update_metadata_request_update_metadata_topic_state topic = {
-        .topic_name = STR(OFFSETS_TOPIC), .partition_states = ps, .partition_states_count = ARRAY_COUNT(ps)};
+        .topic_name = name, .partition_states = ps, .partition_states_count = ARRAY_COUNT(ps)};
     struct update_metadata_request u = update_metadata_request_default;
     u.live_brokers = brokers;
     u.live_brokers_count = ARRAY_COUNT(brokers);
     u.topic_states = &topic;
     u.topic_states_count = with_topic;
     metadata_update(w.br.metadata, &u);
+}
+
+static void publish(bool with_topic)
+{
+    publish_topic(STR(OFFSETS_TOPIC), with_topic);
 }
 
 static struct bytes name_key(const void *value)
@@ -221,6 +226,20 @@ static void other_coordinators_are_refused(void **state)
     check(KERR_INVALID_REQUEST, -1, "", -1);
 }
 
+static void a_transactional_id_is_found_at_another_broker_but_never_here(void **state)
+{
+    (void)state;
+    publish_topic(STR("__transaction_state"), true);
+    ask(3, 1, GROUP_OF_PARTITION_0);
+    check(KERR_NONE, 1, "one", 9092);
+    ask(3, 1, GROUP_OF_PARTITION_1); /* not on this listener */
+    check(KERR_COORDINATOR_NOT_AVAILABLE, -1, "", -1);
+    ask(3, 1, GROUP_OF_PARTITION_2); /* dead */
+    check(KERR_COORDINATOR_NOT_AVAILABLE, -1, "", -1);
+    ask(3, 1, GROUP_OF_PARTITION_3); /* ours */
+    check(KERR_COORDINATOR_NOT_AVAILABLE, -1, "", -1);
+}
+
 /* ---- The topic */
 
 static void remove_topic(void)
@@ -279,11 +298,16 @@ static void nobody_else_has_the_topic_made(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_group_is_where_its_partition_is_led),   TEST(the_address_is_that_of_the_listener_asked_by),
-        TEST(a_leader_that_cannot_be_reached_is_none), TEST(we_name_ourselves_only_when_we_lead_already),
-        TEST(several_are_answered_one_by_one),         TEST(other_coordinators_are_refused),
-        TEST(the_first_to_ask_has_the_topic_made),     TEST(a_topic_that_cannot_be_made_leaves_no_coordinator),
+        TEST(a_group_is_where_its_partition_is_led),
+        TEST(the_address_is_that_of_the_listener_asked_by),
+        TEST(a_leader_that_cannot_be_reached_is_none),
+        TEST(we_name_ourselves_only_when_we_lead_already),
+        TEST(several_are_answered_one_by_one),
+        TEST(other_coordinators_are_refused),
+        TEST(the_first_to_ask_has_the_topic_made),
+        TEST(a_topic_that_cannot_be_made_leaves_no_coordinator),
         TEST(nobody_else_has_the_topic_made),
+        TEST(a_transactional_id_is_found_at_another_broker_but_never_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,10 +230,57 @@ static void a_broker_that_restarts_quickly_is_lost_and_comes_again(void **state)
     settle(tr->cl->w);
     assert_state(tr, "t", "{\"controller_epoch\":1,\"leader\":3,\"version\":1,\"leader_epoch\":1,\"isr\":[3,1]}");
     assert_state(tr, "u", "{\"controller_epoch\":1,\"leader\":1,\"version\":1,\"leader_epoch\":1,\"isr\":[1]}");
-    assert_state(tr, "alone", "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":2,\"isr\":[2]}");
+    assert_state(tr, "alone", "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":1,\"isr\":[2]}");
     assert_true(was_noted(tr->cl, "came 2 127.0.0.1:9094"));
     assert_true(was_told(tr->cl, "L 2 t/0 leader=3/1 isr=3,1 replicas=2,3,1 v1; u/0 leader=1/1 isr=1 replicas=1,2 v1;"
-                                 " alone/0 leader=2/2 isr=2 replicas=2 v1;"));
+                                 " alone/0 leader=2/1 isr=2 replicas=2 v1;"));
+}
+
+/* The controller goes, these brokers restart, and only then is there another controller. */
+static void restart_unseen(struct trio *tr, const int32_t *ids, size_t count)
+{
+    coord_memory_hold(tr->cl->w->memory, true, false);
+    call_delete(tr->cl->w, "/controller", COORD_ANY_VERSION);
+    for (size_t i = 0; i < count; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "/brokers/ids/%d", ids[i]);
+        call_delete(tr->cl->w, path, COORD_ANY_VERSION);
+        register_broker(tr->sessions[ids[i]], ids[i], NULL);
+    }
+    coord_memory_release(tr->cl->w->memory);
+    settle(tr->cl->w);
+}
+
+static void a_new_controller_finds_who_has_restarted_while_there_was_none(void **state)
+{
+    struct trio *tr = *state;
+    make_topic(tr, "led", two_three_one, 3);
+    make_topic(tr, "followed", one_two, 2);
+    make_topic(tr, "alone", two_alone, 1);
+    ends_set(tr->cl, "led", 0, 2, 4, 100); /* may be less than it had */
+    ends_set(tr->cl, "led", 0, 3, 4, 90);
+    ends_set(tr->cl, "led", 0, 1, 4, 91);
+    restart_unseen(tr, (const int32_t[]){2}, 1);
+    assert_int_equal(controller_epoch(tr->cl->c), 2);
+    assert_state(tr, "led", "{\"controller_epoch\":2,\"leader\":1,\"version\":1,\"leader_epoch\":1,\"isr\":[3,1]}");
+    assert_state(tr, "followed", "{\"controller_epoch\":2,\"leader\":1,\"version\":1,\"leader_epoch\":1,\"isr\":[1]}");
+    /* Nobody else has a record of it that could differ. */
+    assert_state(tr, "alone", "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":0,\"isr\":[2]}");
+    /* What was written since then is newer than its registration. */
+    restart_unseen(tr, NULL, 0);
+    assert_int_equal(controller_epoch(tr->cl->c), 3);
+    assert_state(tr, "led", "{\"controller_epoch\":2,\"leader\":1,\"version\":1,\"leader_epoch\":1,\"isr\":[3,1]}");
+}
+
+static void when_all_in_sync_have_restarted_the_one_with_the_most_records_leads_and_the_set_stays(void **state)
+{
+    static const int32_t two_three[] = {2, 3};
+    struct trio *tr = *state;
+    make_topic(tr, "t", two_three, 2);
+    ends_set(tr->cl, "t", 0, 2, 4, 90);
+    ends_set(tr->cl, "t", 0, 3, 4, 91);
+    restart_unseen(tr, two_three, 2);
+    assert_state(tr, "t", "{\"controller_epoch\":2,\"leader\":3,\"version\":1,\"leader_epoch\":1,\"isr\":[2,3]}");
 }
 
 static void new_addresses_of_a_running_broker_are_told_to_everybody(void **state)
@@ -530,6 +577,8 @@ int main(void)
         TEST(what_is_said_of_an_old_process_or_of_the_own_broker_changes_nothing),
         TEST(a_broker_that_is_gone_for_good_after_it_looked_dead_is_gone),
         TEST(a_broker_that_restarts_quickly_is_lost_and_comes_again),
+        TEST(a_new_controller_finds_who_has_restarted_while_there_was_none),
+        TEST(when_all_in_sync_have_restarted_the_one_with_the_most_records_leads_and_the_set_stays),
         TEST(new_addresses_of_a_running_broker_are_told_to_everybody),
         TEST(a_new_controller_takes_the_dead_out_of_the_in_sync_sets),
         TEST(a_leader_changes_its_in_sync_set),

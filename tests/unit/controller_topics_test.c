@@ -438,13 +438,23 @@ static void settings_are_not_altered_for_unknown_topics_or_against_the_callers_w
     assert_int_equal(call_children(cl->w, "/config/changes", COORD_NO_WATCH).r.child_count, 0);
 }
 
+static struct outcome allocate(struct cluster *cl, int32_t broker, int64_t epoch)
+{
+    struct outcome o = {.w = cl->w};
+    controller_allocate_producer_ids(cl->c, broker, epoch, outcome_to(&o));
+    outcome_wait(&o);
+    return o;
+}
+
 static void producer_ids_are_given_once(void **state)
 {
     struct cluster *cl = *state;
+    int64_t epoch = call_exists(cl->w, "/brokers/ids/1", COORD_NO_WATCH).r.stat.czxid;
+    assert_int_equal(allocate(cl, 1, epoch - 1).results[0].kerr, KERR_STALE_BROKER_EPOCH);
+    assert_int_equal(allocate(cl, 1, epoch + 1).results[0].kerr, KERR_STALE_BROKER_EPOCH);
+    assert_int_equal(allocate(cl, 2, epoch).results[0].kerr, KERR_BROKER_ID_NOT_REGISTERED);
     for (int i = 0; i < 3; i++) {
-        struct outcome o = {.w = cl->w};
-        controller_allocate_producer_ids(cl->c, 1, outcome_to(&o));
-        outcome_wait(&o);
+        struct outcome o = allocate(cl, 1, epoch);
         assert_int_equal(o.results[0].kerr, KERR_NONE);
         assert_true(o.producer_id_start == i * 1000);
         assert_int_equal(o.producer_id_count, 1000);
@@ -486,7 +496,7 @@ static void a_store_that_was_full_in_the_midst_of_a_deletion_has_a_controller_ag
     struct outcome o = {.w = cl->w};
     struct controller_topic_ref ref = {.name = STR("t")};
     controller_delete_topics(cl->c, &ref, 1, 60000, outcome_to(&o));
-    settle(cl->w);
+    while (cl->told[cl->told_count - 1].kind != 'S') loop_turn(cl->w->loop, 10 * 1000 * 1000);
     struct rlimit was, tight;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     tight = was;

@@ -271,6 +271,22 @@ static void the_process_of_a_host_is_gone(void **state)
     }
 }
 
+/* Nothing is sent: who waits for an answer hears it all the same. */
+static void a_host_that_lost_its_power_has_forgotten_its_connections(void **state)
+{
+    (void)state;
+    struct world w;
+    connected(&w);
+    net_sim_host_gone(w.net, 0, true);
+    w.server.sock = w.listener.sock = NULL;
+    run_for(&w, RETRIES_US);
+    net_sim_host_up(w.net, 0);
+    assert_int_equal(w.client.ready & NET_HANGUP, 0);
+    run_for(&w, NET_SILENCE_S_MAX * INT64_C(1000000) + RETRIES_US);
+    assert_true(w.client.ready & NET_HANGUP);
+    stop(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +297,7 @@ int main(void)
         cmocka_unit_test(connecting_over_a_cut_link_waits),
         cmocka_unit_test(a_refusing_link_refuses_and_breaks),
         cmocka_unit_test(the_process_of_a_host_is_gone),
+        cmocka_unit_test(a_host_that_lost_its_power_has_forgotten_its_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

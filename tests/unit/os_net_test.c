@@ -298,12 +298,12 @@ static void a_port_in_use_is_an_error_until_its_listener_closes(void **state)
 
 /* What descriptors the socket calls left behind is not visible through net.h; their options are: the newest descriptors
  * of the process are the pair's. */
-static void connections_do_not_delay_small_answers(void **state)
+static void connections_do_not_delay_small_answers_and_notice_dead_hosts(void **state)
 {
     (void)state;
     struct pair p;
     pair_open(&p, -1);
-    int checked = 0;
+    int checked = 0, probed = 0;
     for (int fd = 3; fd < 64; fd++) {
         struct sockaddr_in sin;
         socklen_t size = sizeof sin;
@@ -314,9 +314,15 @@ static void connections_do_not_delay_small_answers(void **state)
         assert_int_not_equal(on, 0);
         assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &size), 0);
         assert_int_not_equal(on, 0);
+        int idle_s, interval_s, count;
+        assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, &size), 0);
+        assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, &size), 0);
+        assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, &size), 0);
+        probed += idle_s + interval_s * count <= NET_SILENCE_S_MAX;
         checked++;
     }
     assert_int_equal(checked, 2);
+    assert_int_equal(probed, 1); /* the end that connected */
     pair_close(&p);
 }
 
@@ -514,7 +520,7 @@ int main(void)
         cmocka_unit_test(a_refused_connection_says_so),
         cmocka_unit_test(a_socket_may_be_closed_within_its_own_ready),
         cmocka_unit_test(a_port_in_use_is_an_error_until_its_listener_closes),
-        cmocka_unit_test(connections_do_not_delay_small_answers),
+        cmocka_unit_test(connections_do_not_delay_small_answers_and_notice_dead_hosts),
         cmocka_unit_test(accept_says_when_descriptors_run_out_and_works_again_after),
         cmocka_unit_test(one_wildcard_listener_takes_both_families_and_shows_ipv4_as_such),
         cmocka_unit_test(addresses_are_written_as_people_write_them),

@@ -395,6 +395,58 @@ static void a_roll_that_finds_no_space_is_tried_again(void **state)
     world_fini(&w);
 }
 
+/* What the last batch says of itself. */
+static int32_t last_batch_epoch(struct world *w)
+{
+    struct plog_slice s;
+    uint8_t header[BATCH_HEADER_SIZE];
+    struct batch_info b;
+    size_t got;
+    assert_int_equal(plog_read(w->pl, plog_end(w->pl) - 1, INT64_MAX, 100000, true, false, &s), OK);
+    assert_int_equal(file_pread(s.file, header, sizeof header, s.pos, &got), OK);
+    plog_slice_release(&s);
+    assert_int_equal(batch_parse_header(&b, header, INT32_MAX), OK);
+    return b.leader_epoch;
+}
+
+/* The controller may change the epoch of a leader that stays (its in-sync set lost a broker) while clients write. */
+static void what_a_leader_had_in_hand_when_its_epoch_rose_is_of_the_new_epoch(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    world_open(&w);
+    append_ok(&w, (struct batch_spec){.leader_epoch = 4});
+    assert_int_equal(plog_epoch_begin(w.pl, 5, true), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 6, true), OK);
+    append_ok(&w, (struct batch_spec){.leader_epoch = 4}); /* as it was read before */
+    int32_t epoch;
+    int64_t end;
+    plog_epoch_end(w.pl, 4, &epoch, &end);
+    assert_int_equal(epoch, 4);
+    assert_int_equal(end, 1);
+    assert_int_equal(last_batch_epoch(&w), 6);
+    world_fini(&w);
+}
+
+static void what_an_earlier_leader_had_in_hand_is_refused(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    world_open(&w);
+    append_ok(&w, (struct batch_spec){.leader_epoch = 4});
+    assert_int_equal(plog_epoch_begin(w.pl, 7, false), OK); /* somebody else led meanwhile */
+    assert_int_equal(append_batch(&w, (struct batch_spec){.leader_epoch = 4}).kerr, KERR_NOT_LEADER_OR_FOLLOWER);
+    append_ok(&w, (struct batch_spec){.leader_epoch = 7});
+    assert_int_equal(plog_epoch_begin(w.pl, 8, true), OK);
+    assert_int_equal(append_batch(&w, (struct batch_spec){.leader_epoch = 4}).kerr, KERR_NOT_LEADER_OR_FOLLOWER);
+    append_ok(&w, (struct batch_spec){.leader_epoch = 7});
+    assert_int_equal(last_batch_epoch(&w), 8);
+    assert_int_equal(plog_end(w.pl), 3);
+    world_fini(&w);
+}
+
 static void a_replica_keeps_the_leaders_offsets_and_epochs(void **state)
 {
     (void)state;
@@ -575,6 +627,8 @@ int main(void)
         cmocka_unit_test(a_failing_disk_whose_tear_cannot_be_cut_ends_the_log),
         cmocka_unit_test(a_tear_that_a_full_disk_keeps_is_cut_before_the_next_write),
         cmocka_unit_test(a_roll_that_finds_no_space_is_tried_again),
+        cmocka_unit_test(what_a_leader_had_in_hand_when_its_epoch_rose_is_of_the_new_epoch),
+        cmocka_unit_test(what_an_earlier_leader_had_in_hand_is_refused),
         cmocka_unit_test(a_replica_keeps_the_leaders_offsets_and_epochs),
         cmocka_unit_test(callbacks_may_call_back),
         cmocka_unit_test(a_reader_that_must_not_wait_is_sent_to_a_worker),

@@ -52,9 +52,10 @@ static void a_partly_kept_batch_keeps_its_header(void **state)
         struct kv kvs[] = {{"a", "1"}, {"b", "1"}, {"c", "1"}, {"d", "1"}};
         struct batch_spec s = {.codec = codecs[i], .producer_id = 7, .producer_epoch = 3, .leader_epoch = 5};
         assert_int_equal(append_kvs(&w, s, kvs, 4).kerr, KERR_NONE);
-        append_ok(&w, (struct batch_spec){.leader_epoch = 5});
-        append_kv(&w, "a", "2");
-        append_kv(&w, "d", "2");
+        struct batch_spec later = {.leader_epoch = 5};
+        append_ok(&w, later);
+        assert_int_equal(append_kvs(&w, later, &(struct kv){"a", "2"}, 1).kerr, KERR_NONE);
+        assert_int_equal(append_kvs(&w, later, &(struct kv){"d", "2"}, 1).kerr, KERR_NONE);
         roll(&w);
         struct view before, after;
         view_read(&w, 0, &before);

@@ -130,7 +130,7 @@ static void epochs_of_flushed_batches_survive_an_epoch_that_begins(void **state)
     append_ok(&c.w, (struct batch_spec){.leader_epoch = 4});
     assert_int_equal(plog_flush(c.w.pl), OK);
     c.w.opt.recovery_point = plog_recovery_point(c.w.pl);
-    assert_int_equal(plog_epoch_begin(c.w.pl, 8), OK);
+    assert_int_equal(plog_epoch_begin(c.w.pl, 8, false), OK);
     append_ok(&c.w, (struct batch_spec){.leader_epoch = 8});
     lose_power(&c);
     assert_int_equal(plog_end(c.w.pl), 2);
@@ -270,7 +270,7 @@ static bool anew_after(int64_t changes, int64_t at, enum fs_sim_survival surviva
     struct crash_world c;
     cut_begin(&c);
     append_ok(&c.w, (struct batch_spec){.producer_id = 7, .count = 1});
-    assert_int_equal(plog_epoch_begin(c.w.pl, 3), OK);
+    assert_int_equal(plog_epoch_begin(c.w.pl, 3, false), OK);
     assert_int_equal(plog_flush(c.w.pl), OK);
     c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
     fs_sim_power_off_after(c.disk, changes);
@@ -301,6 +301,69 @@ static bool anew_after(int64_t changes, int64_t at, enum fs_sim_survival surviva
     assert_int_equal(plog_end(c.w.pl), at + 2);
     teardown(&c);
     return !over;
+}
+
+/* The same on a disk that is full for a while.  False: there are fewer such calls. */
+static bool anew_when_full(unsigned calls, enum err why, int64_t after, int64_t at, bool crash)
+{
+    struct crash_world c;
+    cut_begin(&c);
+    append_ok(&c.w, (struct batch_spec){.producer_id = 7, .count = 1});
+    assert_int_equal(plog_epoch_begin(c.w.pl, 3, false), OK);
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    fs_sim_set_fault(c.disk, &(struct fs_sim_fault){.calls = calls, .after = after, .times = INT64_MAX, .e = why});
+    enum err e = plog_start_anew(c.w.pl, at);
+    bool hit = fs_sim_fault_count(c.disk) > 0;
+    assert_int_equal(e, hit ? why : OK);
+    assert_int_equal(plog_start(c.w.pl), at);
+    assert_int_equal(plog_end(c.w.pl), at);
+    assert_int_equal(plog_size(c.w.pl), 0);
+    if (e) {
+        assert_int_equal(append_batch(&c.w, (struct batch_spec){.count = 1}).kerr, KERR_KAFKA_STORAGE_ERROR);
+        assert_int_equal(plog_flush(c.w.pl), why);
+        assert_int_equal(plog_start_anew(c.w.pl, at), why);
+    }
+    fs_sim_set_fault(c.disk, &(struct fs_sim_fault){.calls = 0});
+    if (crash) {
+        c.w.opt.recovery_point = 0; /* what was checkpointed before */
+        lose_power_so(&c, (uint64_t)after, FS_SIM_ANYTHING);
+        assert_int_equal(plog_start_anew(c.w.pl, at), OK);
+    }
+    /* Any upkeep goes on with it. */
+    int64_t next_ms;
+    assert_int_equal(plog_retain(c.w.pl, c.w.clock.now_ms, at, &next_ms), OK);
+    append_ok(&c.w, (struct batch_spec){.count = 2});
+    assert_int_equal(plog_flush(c.w.pl), OK);
+    assert_int_equal(producers_known(&c), 0);
+    assert_int_equal(plog_last_epoch(c.w.pl), 0); /* of what was appended; nothing of the old log's */
+    c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
+    lose_power(&c);
+    assert_int_equal(plog_start(c.w.pl), at);
+    assert_int_equal(plog_end(c.w.pl), at + 2);
+    assert_int_equal(c.w.failed_count, 0);
+    teardown(&c);
+    return hit;
+}
+
+static void every_call_of_a_beginning_anew_may_find_the_disk_full_for_a_while(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned calls;
+        enum err e;
+    } kinds[] = {{FS_SIM_UNLINK, ERR_FULL},
+                 {FS_SIM_OPEN | FS_SIM_WRITE | FS_SIM_RENAME | FS_SIM_UNLINK, ERR_FULL},
+                 {FS_SIM_OPEN | FS_SIM_LIST, ERR_TOO_MANY}};
+    static const int64_t places[] = {CUT_END + 100, CUT_FIRST + 2, CUT_FIRST - 4};
+    for (size_t k = 0; k < ARRAY_COUNT(kinds); k++) {
+        for (size_t i = 0; i < ARRAY_COUNT(places); i++) {
+            for (int crash = 0; crash < 2; crash++) {
+                int64_t after = 0;
+                while (anew_when_full(kinds[k].calls, kinds[k].e, after, places[i], crash)) after++;
+                assert_true(after > 0);
+            }
+        }
+    }
 }
 
 static void a_log_that_begins_anew_is_the_old_one_or_the_new_one_after_a_crash(void **state)
@@ -430,6 +493,7 @@ int main(void)
         cmocka_unit_test(a_truncation_is_on_the_disk_before_anything_takes_its_place),
         cmocka_unit_test(a_truncation_that_cannot_begin_changes_nothing),
         cmocka_unit_test(every_call_of_a_truncation_may_find_the_disk_full_for_a_while),
+        cmocka_unit_test(every_call_of_a_beginning_anew_may_find_the_disk_full_for_a_while),
         cmocka_unit_test(a_log_that_begins_anew_is_the_old_one_or_the_new_one_after_a_crash),
         cmocka_unit_test(a_roll_for_a_write_that_fails_leaves_no_segment_that_starts_behind_the_end),
         cmocka_unit_test(a_transaction_index_without_its_segment_is_not_the_next_ones),

@@ -550,36 +550,12 @@ static void a_loaded_snapshot_continues_sequences_and_transactions(void **state)
     assert_int_equal(producers_first_unstable(&v.ps), 7);
     assert_int_equal(produce(&v, 1, 2, 3, 4), KERR_DUPLICATE_SEQUENCE_NUMBER); /* of the last one */
     assert_int_equal(v.r.base_offset, 3);
-    assert_int_equal(produce(&v, 1, 2, 0, 3), KERR_DUPLICATE_SEQUENCE_NUMBER); /* of one before it */
+    assert_int_equal(produce(&v, 1, 2, 0, 3), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
     assert_int_equal(produce(&v, 1, 2, 7, 1), KERR_NONE);
     assert_int_equal(end_txn(&v, 2, 0, true, 0), KERR_NONE);
     producers_replicated(&v.ps, v.end);
     assert_int_equal(producers_first_unstable(&v.ps), 8);
     world_stop(&v);
-    world_stop(&w);
-}
-
-/* A snapshot tells each producer's last batch; that there were others before it is known by the sequences. */
-static void batches_from_before_a_loaded_snapshot_are_duplicates_too(void **state)
-{
-    (void)state;
-    struct world w;
-    world_start(&w);
-    for (int i = 0; i < 4; i++) assert_int_equal(produce(&w, 1, 0, i * 3, 3), KERR_NONE);
-    uint8_t *data;
-    size_t size;
-    producers_snapshot_encode(&w.ps, w.end, &data, &size);
-    assert_int_equal(producers_snapshot_decode(&w.ps, data, size, 0, FOREVER), OK);
-    assert_int_equal(produce(&w, 1, 0, 3, 3), KERR_DUPLICATE_SEQUENCE_NUMBER);
-    assert_int_equal(w.r.base_offset, -1);
-    assert_int_equal(w.r.last_offset, 11);
-    assert_int_equal(produce(&w, 1, 0, 9, 3), KERR_DUPLICATE_SEQUENCE_NUMBER); /* the one that is known */
-    assert_int_equal(w.r.base_offset, 9);
-    assert_int_equal(produce(&w, 1, 0, 10, 2), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
-    assert_int_equal(produce(&w, 1, 0, 15, 3), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
-    for (int i = 4; i < 8; i++) assert_int_equal(produce(&w, 1, 0, i * 3, 3), KERR_NONE);
-    assert_int_equal(produce(&w, 1, 0, 3, 3), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER); /* five are known again */
-    mem_free(data);
     world_stop(&w);
 }
 
@@ -1036,7 +1012,6 @@ int main(void)
         cmocka_unit_test(entries_of_kafkas_snapshot_are_seen_one_by_one),
         cmocka_unit_test(replaying_kafkas_log_gives_kafkas_snapshots_and_transaction_index),
         cmocka_unit_test(a_loaded_snapshot_continues_sequences_and_transactions),
-        cmocka_unit_test(batches_from_before_a_loaded_snapshot_are_duplicates_too),
         cmocka_unit_test(expired_producers_are_left_out_of_a_loaded_snapshot),
         cmocka_unit_test(every_damaged_snapshot_is_corrupt_and_leaves_nothing),
         cmocka_unit_test(a_snapshot_file_is_written_and_read_by_offset),

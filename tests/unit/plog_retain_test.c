@@ -194,7 +194,7 @@ static void truncation_cuts_segments_state_and_epochs(void **state)
         int64_t timestamp, offset;
         assert_int_equal(plog_max_timestamp(w.pl, &timestamp, &offset), OK);
         assert_int_equal(offset, to - 1);
-        assert_int_equal(append_batch(&w, (struct batch_spec){.producer_id = 2, .sequence = to}).kerr, KERR_NONE);
+        append_ok(&w, (struct batch_spec){.producer_id = 2, .sequence = to, .leader_epoch = to / 3});
         assert_int_equal(read_all(&w, 0, 300), to + 1);
         world_kill(&w);
         world_open(&w);
@@ -230,9 +230,9 @@ static void epochs_tell_where_they_end(void **state)
     plog_epoch_end(w.pl, 0, &found, &end);
     assert_int_equal(found, -1);
     assert_int_equal(end, -1);
-    assert_int_equal(plog_epoch_begin(w.pl, 2), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 2, false), OK);
     append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 2});
-    assert_int_equal(plog_epoch_begin(w.pl, 5), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 5, false), OK);
     append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 5});
     plog_epoch_end(w.pl, 4, &found, &end);
     assert_int_equal(found, 2);
@@ -247,6 +247,34 @@ static void epochs_tell_where_they_end(void **state)
     world_close(&w);
     world_open(&w);
     assert_int_equal(plog_last_epoch(w.pl), 5);
+    world_fini(&w);
+}
+
+/* A leader that is told to go on in a new epoch appends until it has heard all of it. */
+static void what_is_appended_after_an_epoch_has_begun_is_of_it(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    world_open(&w);
+    append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 2});
+    assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
+    append_ok(&w, (struct batch_spec){.count = 5, .leader_epoch = 2});
+    struct plog_slice slice;
+    uint8_t header[BATCH_HEADER_SIZE];
+    struct batch_info info;
+    size_t got;
+    assert_int_equal(plog_read(w.pl, 10, 15, 1, true, false, &slice), OK);
+    assert_int_equal(file_pread(slice.file, header, sizeof header, slice.pos, &got), OK);
+    plog_slice_release(&slice);
+    assert_int_equal(batch_parse_header(&info, header, INT32_MAX), OK);
+    assert_int_equal(info.base_offset, 10);
+    assert_int_equal(info.leader_epoch, 3);
+    int32_t found;
+    int64_t end;
+    plog_epoch_end(w.pl, 2, &found, &end);
+    assert_int_equal(end, 10);
+    assert_int_equal(plog_last_epoch(w.pl), 3);
     world_fini(&w);
 }
 
@@ -449,7 +477,7 @@ static void a_retired_log_keeps_its_hands_off_its_successor(void **state)
     assert_int_equal(plog_flush(old), ERR_CLOSED);
     assert_int_equal(plog_work(old), ERR_CLOSED);
     assert_int_equal(plog_set_start(old, 4), ERR_CLOSED);
-    assert_int_equal(plog_epoch_begin(old, 9), ERR_CLOSED);
+    assert_int_equal(plog_epoch_begin(old, 9, false), ERR_CLOSED);
     assert_int_equal(plog_truncate(old, 2), ERR_CLOSED);
     assert_int_equal(plog_retire(old, "elsewhere"), ERR_CLOSED);
     assert_int_equal(w.failed_count, 0);
@@ -501,6 +529,7 @@ int main(void)
         cmocka_unit_test(truncation_cuts_segments_state_and_epochs),
         cmocka_unit_test(truncation_below_the_first_segment_starts_anew_there),
         cmocka_unit_test(epochs_tell_where_they_end),
+        cmocka_unit_test(what_is_appended_after_an_epoch_has_begun_is_of_it),
         cmocka_unit_test(records_are_found_by_time),
         cmocka_unit_test(no_slice_goes_past_its_limit),
         cmocka_unit_test(a_tail_reader_reads_no_header_and_no_index),

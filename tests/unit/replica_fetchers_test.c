@@ -235,8 +235,8 @@ static void an_error_delays_its_partition_alone(void **state)
 {
     (void)state;
     static const enum kerr errors[] = {
-        KERR_NOT_LEADER_OR_FOLLOWER, KERR_UNKNOWN_TOPIC_OR_PARTITION, KERR_UNKNOWN_TOPIC_ID,
-        KERR_KAFKA_STORAGE_ERROR,    KERR_UNKNOWN_LEADER_EPOCH,       KERR_OFFSET_MOVED_TO_TIERED_STORAGE,
+        KERR_KAFKA_STORAGE_ERROR,
+        KERR_OFFSET_MOVED_TO_TIERED_STORAGE,
         KERR_CORRUPT_MESSAGE,
     };
     for (size_t i = 0; i < ARRAY_COUNT(errors); i++) {
@@ -264,6 +264,45 @@ static void an_error_delays_its_partition_alone(void **state)
         check_same(&fw, 0);
         assert_int_equal(fetchers_look(fw.f).failed, 0);
         assert_int_equal(leader.full_fetches, 1);
+        fworld_end(&fw);
+    }
+}
+
+/* The controller tells brokers one after the other. */
+static void a_leader_that_has_not_been_told_yet_is_asked_again_soon_and_then_seldom(void **state)
+{
+    (void)state;
+    static const enum kerr errors[] = {KERR_NOT_LEADER_OR_FOLLOWER, KERR_UNKNOWN_TOPIC_OR_PARTITION,
+                                       KERR_UNKNOWN_TOPIC_ID, KERR_UNKNOWN_LEADER_EPOCH};
+    for (size_t i = 0; i < ARRAY_COUNT(errors); i++) {
+        struct fworld fw;
+        leader_reset();
+        fworld_start(&fw, 2);
+        leader_append(0, 2);
+        leader_append(1, 2);
+        leader.parts[0].kerr = errors[i];
+        leader.parts[1].kerr = KERR_KAFKA_STORAGE_ERROR; /* this one waits for all of the back-off */
+        follow(&fw, 0, 0);
+        follow(&fw, 1, 0);
+        int64_t began_us = fw.w.now_us;
+        run_to_rest(&fw);
+        assert_int_equal(fetchers_look(fw.f).failed, 2);
+        leader.parts[0].kerr = leader.parts[1].kerr = KERR_NONE;
+        pass_ms(&fw, 40);
+        run_to_rest(&fw);
+        check_same(&fw, 0);
+        assert_int_equal(fetchers_look(fw.f).failed, 1);
+
+        leader.parts[0].kerr = errors[i];
+        leader_append(0, 2);
+        int fetches = leader.fetches;
+        int64_t again_us = fw.w.now_us;
+        while (fw.w.now_us < began_us + (BACKOFF_MS - 100) * 1000) {
+            pass_ms(&fw, 1);
+            run_to_rest(&fw);
+        }
+        assert_true(fw.w.now_us - again_us > 500 * 1000);
+        assert_in_range(leader.fetches - fetches, 4, 9); /* 5 ms, and each time twice as long */
         fworld_end(&fw);
     }
 }
@@ -804,6 +843,7 @@ int main(void)
         cmocka_unit_test(a_follower_behind_the_leaders_start_begins_anew_there),
         cmocka_unit_test(a_log_may_begin_in_the_midst_of_a_batch),
         cmocka_unit_test(an_error_delays_its_partition_alone),
+        cmocka_unit_test(a_leader_that_has_not_been_told_yet_is_asked_again_soon_and_then_seldom),
         cmocka_unit_test(a_corrupt_batch_is_fetched_again),
         cmocka_unit_test(a_fenced_follower_waits_for_the_controller),
         cmocka_unit_test(the_high_watermark_never_passes_the_end),

@@ -127,11 +127,39 @@ static void a_follower_goes_on_in_the_directory_that_its_log_moved_to(void **sta
     fworld_end(&fw);
 }
 
+/* What a crash finds in checkpoints is trusted: so nothing may be written where they speak of what was cut. */
+static void who_leads_after_a_cut_that_is_in_no_checkpoint_takes_no_records_until_it_is(void **state)
+{
+    (void)state;
+    struct fworld fw;
+    fworld_start(&fw, 1);
+    struct partition *p = followed_at(&fw, 0);
+    for (int64_t at = 0; at < 5; at++) append_big(p, at, 0);
+    assert_int_equal(plog_flush(p->pl), OK);
+    fs_sim_set_fault(fw.w.sim, &(struct fs_sim_fault){.calls = FS_SIM_OPEN,
+                                                      .suffix = "recovery-point-offset-checkpoint.tmp",
+                                                      .times = INT64_MAX,
+                                                      .e = ERR_TOO_MANY});
+    assert_int_equal(partition_truncate(p, 3), ERR_TOO_MANY);
+    assert_int_equal(plog_end(p->pl), 3);
+    apply(&fw.w, 1, false);
+    assert_true(atomic_load(&p->leads));
+    assert_true(partition_disk_is_full(p));
+    replicas_start_upkeep(fw.w.r);
+    pass_ms(&fw, 3000);
+    assert_true(partition_disk_is_full(p));
+    fs_sim_set_fault(fw.w.sim, &(struct fs_sim_fault){.calls = 0});
+    for (int i = 0; i < 100 && partition_disk_is_full(p); i++) pass_ms(&fw, 1000);
+    assert_false(partition_disk_is_full(p));
+    fworld_end(&fw);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_copied_of_a_log_that_is_cut_goes_too),
         cmocka_unit_test(what_was_copied_of_a_log_that_begins_anew_goes_too),
+        cmocka_unit_test(who_leads_after_a_cut_that_is_in_no_checkpoint_takes_no_records_until_it_is),
         cmocka_unit_test(a_follower_goes_on_in_the_directory_that_its_log_moved_to),
     };
     if (!getenv("SHOW_LOG")) assert_int_equal(log_open_file("/dev/null", NULL), OK);

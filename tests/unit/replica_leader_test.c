@@ -317,6 +317,30 @@ static void a_refused_proposal_is_taken_back_and_made_again_later(void **state)
     ASSERT_ASKED(BROKER, 1);
 }
 
+/* It has been put out of the set because it is about to stop, and fetches until it is gone. */
+static void who_was_refused_does_not_hold_up_the_high_watermark(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 1);
+    append(1);
+    fetched(1, 1);
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 1); /* it may have been let in */
+    answer(OK, KERR_NONE, KERR_INELIGIBLE_REPLICA, 0);
+    assert_int_equal(partition_high_watermark(p0()), 2);
+    fetched(1, 2);
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 3);
+    h.w.now_us += 1000 * 1000;
+    turns(&h.w, 1);
+    partition_look_at_followers(p0());
+    append(1);
+    assert_int_equal(partition_high_watermark(p0()), 4); /* it is gone: only its own word brings it back */
+    assert_null(h.call);
+    fetched(1, 4);
+    ASSERT_ASKED(BROKER, 1);
+}
+
 static void what_the_controller_knows_better_waits_for_its_word(void **state)
 {
     (void)state;
@@ -557,6 +581,7 @@ int main(void)
         TEST(a_follower_enters_by_the_controllers_word),
         TEST(silent_followers_leave_by_their_timer),
         TEST(a_refused_proposal_is_taken_back_and_made_again_later),
+        TEST(who_was_refused_does_not_hold_up_the_high_watermark),
         TEST(what_the_controller_knows_better_waits_for_its_word),
         TEST(other_errors_are_asked_again),
         TEST(a_controller_without_broker_epochs_is_asked_without),

@@ -258,7 +258,12 @@ static UNUSED enum kerr append_one(struct partition *p)
     writer_init(&w, bufs);
     assert_int_equal(batch_builder_finish(&bb, &w), OK);
     batch_builder_fini(&bb);
-    struct append a = {.buf = w.buf, .data = w.buf->data, .size = w.size, .now_ms = 1000, .done = on_done};
+    struct append a = {.buf = w.buf,
+                       .data = w.buf->data,
+                       .size = w.size,
+                       .leader_epoch = atomic_load(&p->leader_epoch),
+                       .now_ms = 1000,
+                       .done = on_done};
     assert_int_equal(batch_parse_header(&a.info, a.data, INT32_MAX), OK);
     plog_append(p->pl, &a);
     writer_fini(&w);

@@ -23,7 +23,7 @@ enum step allocate_producer_ids_handle(struct request *rq)
     struct by_controller *bc = REQUEST_OP(rq, struct by_controller);
     if (!bc->sent) {
         *bc = (struct by_controller){.rq = rq, .sent = true};
-        controller_allocate_producer_ids(rq->broker->controller, in->broker_id,
+        controller_allocate_producer_ids(rq->broker->controller, in->broker_id, in->broker_epoch,
                                          (struct controller_to){.loop = rq->loop, .done = on_block, .arg = bc});
     }
     return bc->over ? DONE : WAIT;

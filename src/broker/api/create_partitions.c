@@ -60,6 +60,11 @@ static void grow_all(struct request *rq, struct create_partitions *cp)
         result_out *to = &out->results[out->results_count++];
         *to = create_partitions_response_create_partitions_topic_result_default;
         to->name = in->topics[i].name;
+        to->error_message = STR_NULL;
+        if (!controller_is_active(rq->broker->controller)) {
+            to->error_code = KERR_NOT_CONTROLLER;
+            continue;
+        }
         if (names[i].repeated) {
             to->error_code = KERR_INVALID_REQUEST;
             to->error_message = STR("Duplicate topic in request.");

@@ -177,7 +177,10 @@ static void create_all(struct request *rq, struct create_topics *ct)
         to->name = in->topics[i].name;
         to->error_message = STR_NULL;
         struct config_map *settings = NULL;
-        if (count > TOPICS_MAX)
+        if (!controller_is_active(rq->broker->controller))
+            fail(to, KERR_NOT_CONTROLLER,
+                 STR_NULL); /* before anything else, as in Kafka: another one may think otherwise */
+        else if (count > TOPICS_MAX)
             fail(to, KERR_INVALID_REQUEST, STR("Too many topics in one request."));
         else
             check_topic(rq, &in->topics[i], names[i].repeated, to, &settings);

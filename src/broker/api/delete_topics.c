@@ -42,6 +42,10 @@ static void answer_all(result_out *out, size_t count, enum kerr kerr, struct str
 /* Whether the whole request is refused. */
 static bool refused(struct request *rq, const struct controller_topic_ref *refs, size_t count, result_out *out)
 {
+    if (!controller_is_active(rq->broker->controller)) {
+        answer_all(out, count, KERR_NOT_CONTROLLER, STR_NULL);
+        return true;
+    }
     if (!config_bool(broker_config(rq->broker, rq->loop), CFG_DELETE_TOPIC_ENABLE)) {
         /* Clients before KIP-322 do not know the code. */
         answer_all(out, count, rq->version < 3 ? KERR_INVALID_REQUEST : KERR_TOPIC_DELETION_DISABLED,

@@ -57,6 +57,7 @@ struct fetch {
     bool failed;     /* some partition has an error, or news that are no records: answered at once */
     bool any_cold;
     bool waiting;
+    _Atomic bool overtaken; /* by a later request of the session, whose answer must not wait for ours */
 };
 
 /* ---- Reading */
@@ -297,11 +298,18 @@ static void waiter_wake(struct partition_waiter *w)
     request_wake(part->fetch->rq);
 }
 
+static void on_overtaken(void *arg)
+{
+    struct fetch *f = arg;
+    atomic_store(&f->overtaken, true);
+    request_wake(f->rq);
+}
+
 static bool fetch_is_satisfied(const struct request *rq, const struct fetch *f)
 {
     const struct fetch_request *in = rq->in;
     return f->failed || (int64_t)f->bytes >= in->min_bytes || in->max_wait_ms <= 0 || rq->expired || rq->cancelled ||
-           f->plan.count == 0;
+           f->plan.count == 0 || atomic_load(&f->overtaken);
 }
 
 /* Registers everywhere, then marks for a second look what moved before that. */
@@ -311,6 +319,7 @@ static void fetch_wait(struct request *rq, struct fetch *f)
     f->waiting = true;
     request_uncount(rq);
     request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->max_wait_ms * 1000);
+    fetch_plan_watch(&f->plan, on_overtaken, f);
     for (int32_t i = 0; i < f->plan.count; i++) {
         struct fetch_part *part = &f->parts[i];
         if (!part->p) continue;

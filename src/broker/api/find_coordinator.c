@@ -1,7 +1,8 @@
 /* FindCoordinator (key 10): which broker has a group; before version 4 of one, later (KIP-699) of several.
  *
  * A group lives in a partition of __consumer_offsets, and that partition's leader is its coordinator.  The topic is
- * made when somebody asks for the first time. */
+ * made when somebody asks for the first time.  Transactions live in __transaction_state likewise.  Our brokers have no
+ * coordinator for them, but Apache Kafka's of the same cluster do: clients are sent there. */
 #include "broker/api/common.h"
 #include "broker/api/handlers.h"
 #include "broker/auto_create.h"
@@ -15,6 +16,7 @@ enum { SEVERAL_SINCE = 4 };
 enum { CREATE_WAIT_MS = 2000 };
 
 static const struct str offsets_topic = {OFFSETS_TOPIC, sizeof OFFSETS_TOPIC - 1};
+static const struct str transactions_topic = {"__transaction_state", sizeof "__transaction_state" - 1};
 
 struct find_op {
     enum { FIND_CHECK, FIND_CREATE } stage;
@@ -55,13 +57,28 @@ static struct found find_group(struct request *rq, struct str group)
     return (struct found){.node = t->partitions[index].leader, .endpoint = at};
 }
 
+static struct found find_transaction(struct request *rq, struct str transactional_id)
+{
+    struct broker *br = rq->broker;
+    const struct topic_view *t = metadata_topic(br->metadata, transactions_topic);
+    const struct cluster_view *cv = metadata_cluster(br->metadata);
+    if (!t || cv->count < 2) /* as InitProducerId: what ends a producer, instead of having it try for ever */
+        return nothing(KERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served by this broker.");
+    int32_t index = group_partition_of(transactional_id, t->partition_count);
+    int32_t leader = topic_has_partition(t, index) ? t->partitions[index].leader : -1;
+    const struct node_endpoint *at = api_endpoint(cv, leader, api_listener(rq));
+    if (leader == br->id) /* a retriable error: the partition can be moved to a broker of Kafka's */
+        return nothing(KERR_COORDINATOR_NOT_AVAILABLE,
+                       "A broker that serves no transactions leads this id's partition of __transaction_state.");
+    if (!at) return nothing(KERR_COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.");
+    return (struct found){.node = leader, .endpoint = at};
+}
+
 static struct found find(struct request *rq, int8_t type, struct str key)
 {
     switch (type) {
     case KEY_GROUP: return find_group(rq, key);
-    case KEY_TRANSACTION:
-        /* As InitProducerId: what ends a producer, instead of having it try for ever. */
-        return nothing(KERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served by this broker.");
+    case KEY_TRANSACTION: return find_transaction(rq, key);
     case KEY_SHARE: return nothing(KERR_INVALID_REQUEST, "Share groups are not served by this broker.");
     default: return nothing(KERR_INVALID_REQUEST, "There is no coordinator of this type.");
     }

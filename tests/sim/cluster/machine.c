@@ -205,7 +205,6 @@ static char *config_text(const struct machine *n)
                       "replica.lag.time.max.ms=2000\n"
                       "replica.fetch.wait.max.ms=100\n"
                       "replica.fetch.backoff.ms=100\n"
-                      "replica.socket.timeout.ms=8000\n" /* what a host that lost its power owes never comes */
                       "replica.high.watermark.checkpoint.interval.ms=1000\n"
                       "leader.imbalance.check.interval.seconds=5\n"
                       "group.initial.rebalance.delay.ms=100\n"

@@ -1,5 +1,10 @@
 /* producer.c: producers as the Java client's: idempotent ones send a batch again until it is acknowledged, in the order
- * of their sequence numbers; those with acks=1 forget what failed. */
+ * of their sequence numbers; those with acks=1 forget what failed.
+ *
+ * A snapshot of a log's producers has the last batch of each, as Apache Kafka's.  Whoever has restarted, or cut its
+ * log, does not know an older one that is sent again for want of an answer, and says that it is out of order.  The
+ * producer goes on in a new epoch then, and what it had sent may be there twice.  A leader that was there when the
+ * batch was sent first must know it. */
 #include <string.h>
 
 #include "base/endian.h"
@@ -45,7 +50,7 @@ static void encode(struct batch *b)
                           0);
     }
     bb.info.producer_id = p->idempotent ? p->producer_id : -1;
-    bb.info.producer_epoch = p->idempotent ? p->producer_epoch : -1;
+    bb.info.producer_epoch = p->idempotent ? b->lane->epoch : -1;
     bb.info.base_sequence = p->idempotent ? b->sequence : -1;
     enum err e = batch_builder_finish(&bb, &out);
     ASSERT(!e);
@@ -129,9 +134,44 @@ static bool is_retriable(enum kerr kerr)
     }
 }
 
+/* All that is not acknowledged is numbered anew, in a new epoch. */
+static void lane_renew(struct lane *l)
+{
+    struct producer *p = l->producer;
+    l->renews = false;
+    l->epoch = ++p->producer_epoch;
+    l->next_sequence = 0;
+    l->renewals = mem_grow(l->renewals, &l->renewal_cap, l->renewal_count + 1, sizeof *l->renewals);
+    l->renewals[l->renewal_count++] = (struct renewal){l->batches[0]->first_id, l->next_id};
+    tell(world_of(l), "client %d goes on with %" PRIx64 " of %s-%d in epoch %d", p->client.index,
+         l->batches[0]->first_id, topic_name(l), l->partition, l->epoch);
+    for (int i = 0; i < l->count; i++) {
+        struct batch *b = l->batches[i];
+        b->sequence = l->next_sequence;
+        b->attempts = 0;
+        l->next_sequence += b->count;
+        mem_free(b->bytes);
+        encode(b);
+    }
+}
+
+/* Somebody else than who leads now was sent it first, and has maybe written it; or the broker takes itself for the
+ * leader that it was, and lacks what another one has written since. */
+static bool may_be_forgotten(const struct batch *b, int node)
+{
+    const struct world *w = world_of(b->lane);
+    const struct place *at = &b->lane->producer->client.map.places[b->lane->topic][b->lane->partition];
+    if (!is_last_leader(w, b->lane->topic, b->lane->partition, node)) return true;
+    return b->first.node != node || b->first.life != w->nodes[node].lives || b->first.epoch != at->epoch;
+}
+
 static void refused(struct batch *b, enum kerr kerr, int node)
 {
     struct lane *l = b->lane;
+    if (kerr == KERR_OUT_OF_ORDER_SEQUENCE_NUMBER && b == l->batches[0] && may_be_forgotten(b, node)) {
+        l->renews = true;
+        return;
+    }
     /* One behind others that failed is out of order; the first is not, since all before it are acknowledged. */
     bool behind = kerr == KERR_OUT_OF_ORDER_SEQUENCE_NUMBER && b != l->batches[0];
     if (!behind && !is_retriable(kerr))
@@ -182,7 +222,11 @@ static void batch_send(struct batch *b, int node)
     rq.topic_data = &topic;
     rq.topic_data_count = 1;
     b->sent = true;
-    b->attempts++;
+    if (b->attempts++ == 0) {
+        b->first.node = node;
+        b->first.life = world_of(l)->nodes[node].lives;
+        b->first.epoch = l->producer->client.map.places[l->topic][l->partition].epoch;
+    }
     l->in_flight++;
     b->call = (struct call){.api = API_PRODUCE, .version = 9, .done = on_produced};
     peer_send(&l->producer->client.peers[node], &b->call, &rq, PRODUCE_US);
@@ -193,7 +237,7 @@ static bool must_settle(const struct lane *l)
 {
     for (int i = 0; i < l->in_flight; i++)
         if (!l->batches[i]->sent) return true;
-    return false;
+    return l->renews;
 }
 
 /* Brokers let a producer begin anywhere that they do not know, as Apache Kafka's do: of several batches of a new one,
@@ -208,6 +252,7 @@ static void lane_send(struct lane *l)
 {
     const struct producer *p = l->producer;
     if (l->waits || (p->idempotent && p->producer_id < 0)) return;
+    if (l->renews && l->in_flight == 0) lane_renew(l);
     while (l->in_flight < MIN(in_flight_max(l), l->count) && !must_settle(l)) {
         int node = p->client.map.places[l->topic][l->partition].node;
         if (node < 0) {

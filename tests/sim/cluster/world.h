@@ -130,8 +130,18 @@ struct batch {
     int32_t count, sequence;
     bool sent;
     int attempts;
+    struct {
+        int node, life;
+        int32_t epoch;
+    } first; /* to whom it was sent first */
     size_t size;
     uint8_t *bytes;
+};
+
+/* Ids of batches that were numbered anew: they may be there twice, and those of them that were acknowledged in between
+ * are not among those that follow. */
+struct renewal {
+    uint64_t first, end;
 };
 
 /* A producer's batches for one partition, oldest first; those before `next` are under way. */
@@ -140,9 +150,13 @@ struct lane {
     int topic, partition;
     struct batch *batches[BATCHES_MAX];
     int count, in_flight;
-    bool known; /* one of them is acknowledged */
+    bool known;    /* one of them is acknowledged */
+    int16_t epoch; /* the producer's for this partition */
+    bool renews;   /* it begins a new epoch as soon as nothing is under way */
     int32_t next_sequence;
     uint64_t next_id;
+    struct renewal *renewals;
+    size_t renewal_count, renewal_cap;
     bool waits; /* for new metadata, or a pause */
     struct timer again;
 };
@@ -341,6 +355,8 @@ void check_acked(struct world *w, int topic, int partition, const struct acked_b
 void check_seen(struct world *w, int topic, int partition, int64_t offset, uint64_t id, const char *who);
 /* After a turn of the node: one leader an epoch. */
 void check_leaders(struct machine *n);
+/* In the latest epoch that there has been. */
+bool is_last_leader(const struct world *w, int topic, int partition, int node);
 /* What consumers must have seen by now; the world is whole. */
 void check_end(struct world *w);
 /* The id of a record of ours. */
