@@ -437,16 +437,6 @@ static void broker_read(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
-static bool state_is_sound(const struct read *rd, const struct znode_state *zs, struct fault *f)
-{
-    bool sound = zs->leader_epoch >= 0 && ids_are_sound(zs->isr, zs->isr_count);
-    if (!sound)
-        fault_set(f, ERR_CORRUPT,
-                  "The state of %.*s-%d in the coordination store has an epoch or an in-sync set that cannot be.",
-                  STR_ARG(rd->topic->name), rd->partition);
-    return sound;
-}
-
 static void topic_read(void *arg, const struct coord_result *r)
 {
     struct read *rd = arg;
@@ -481,6 +471,16 @@ static void office_read_topics(struct office *o)
         coord_get(c->opt.coord, znode_topic_path(&o->arena, rd->name), (struct coord_watch){topic_watch_fired, c},
                   office_to(o, topic_read, rd));
     }
+}
+
+static bool state_is_sound(const struct read *rd, const struct znode_state *zs, struct fault *f)
+{
+    bool sound = zs->leader_epoch >= 0 && ids_are_sound(zs->isr, zs->isr_count);
+    if (!sound)
+        fault_set(f, ERR_CORRUPT,
+                  "The state of %.*s-%d in the coordination store has an epoch or an in-sync set that cannot be.",
+                  STR_ARG(rd->topic->name), rd->partition);
+    return sound;
 }
 
 static void state_read(void *arg, const struct coord_result *r)
@@ -527,13 +527,11 @@ static void office_read_states(struct office *o)
     arena_fini(&paths);
 }
 
+/* They stay in the tables without a partition, so that nobody takes them for new. */
 static void office_leave_out(struct controller *c)
 {
-    struct topic *t, *next;
-    HASH_ITER(by_name, c->topics, t, next)
-    {
-        if (t->left_out) topic_remove(c, t);
-    }
+    for (struct topic *t = c->topics; t; t = t->by_name.next)
+        if (t->left_out) topic_resize(t, 0);
 }
 
 static void ignored(void *arg, const struct coord_result *r)

@@ -30,7 +30,7 @@ struct topic {
     bool watched;                            /* the store will tell when that changes */
     struct controller_partition *partitions; /* by number */
     int32_t partition_count;
-    bool left_out; /* a state of its partitions is malformed; only while all is read */
+    bool left_out; /* a state of its partitions is malformed: here it has none */
     bool deleting;
     bool deletion_queued;               /* an event that removes it from the store is in the queue */
     int32_t deletion_waits;             /* StopReplica answers still to come */
@@ -151,9 +151,9 @@ void topic_resize(struct topic *t, int32_t count);
 void partition_set_replicas(struct controller_partition *p, const int32_t *replicas, int32_t count);
 void partition_set_isr(struct controller_partition *p, const int32_t *isr, int32_t count);
 int32_t *ids_copy(const int32_t *ids, int32_t count);
-bool ids_have(const int32_t *ids, int32_t count, int32_t id);
-/* Broker ids, each once, and not too many of them. */
+/* What can be the ids of replicas: none is negative, named twice or one too many. */
 bool ids_are_sound(const int32_t *ids, int32_t count);
+bool ids_have(const int32_t *ids, int32_t count, int32_t id);
 struct broker *broker_find(const struct controller *c, int32_t id);
 struct broker *broker_put(struct controller *c, int32_t id);
 void broker_remove(struct controller *c, struct broker *b);

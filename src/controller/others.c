@@ -160,6 +160,7 @@ static void topic_read(void *arg, const struct coord_result *r)
     int32_t before = partitions_of(lk->c, lt->name);
     enum err e = r->err ? r->err : znode_topic_decode(&lk->arena, r->path, r->data, &zt, &f);
     if (!e) e = topic_load(lk->c, lt->name, &zt, r->stat.version, &f);
+    if (e && before < 0 && controller_leaves_out(lk->c, &f)) e = OK; /* it is not in the tables, and stays so */
     if (f.code) LOG_WARN("topic_ignored", "reason=\"%s\"", f.text);
     lk->grown |= partitions_of(lk->c, lt->name) > before;
     /* One that went between the list and this is no news; one in the tables, or that cannot be understood, is. */

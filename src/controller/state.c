@@ -75,14 +75,6 @@ static void partition_load(struct controller_partition *p, const struct znode_re
     p->removing_count = zr->removing_count;
 }
 
-bool ids_are_sound(const int32_t *ids, int32_t count)
-{
-    if (count > CONTROLLER_REPLICAS_MAX) return false;
-    for (int32_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids_have(ids, i, ids[i])) return false;
-    return true;
-}
-
 static bool replicas_are_sound(const struct znode_replicas *zr)
 {
     return ids_are_sound(zr->replicas, zr->replica_count) && ids_are_sound(zr->adding, zr->adding_count) &&
@@ -127,7 +119,7 @@ void topics_name(struct writes *w)
 {
     struct controller *c = w->c;
     for (struct topic *t = c->topics; t; t = t->by_name.next) {
-        if (!uuid_is_zero(t->id)) continue;
+        if (!uuid_is_zero(t->id) || t->left_out) continue;
         t->id = rng_uuid(c->opt.rng);
         HASH_ADD(by_id, c->topics_by_id, id, sizeof t->id, t);
         writes_add(w, (struct coord_op){.kind = COORD_SET,
@@ -186,6 +178,14 @@ bool ids_have(const int32_t *ids, int32_t count, int32_t id)
     for (int32_t i = 0; i < count; i++)
         if (ids[i] == id) return true;
     return false;
+}
+
+bool ids_are_sound(const int32_t *ids, int32_t count)
+{
+    if (count > CONTROLLER_REPLICAS_MAX) return false;
+    for (int32_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids_have(ids, i, ids[i])) return false;
+    return true;
 }
 
 void partition_set_replicas(struct controller_partition *p, const int32_t *replicas, int32_t count)
