@@ -138,12 +138,14 @@ static struct coord_call *call_new(struct coord *c, enum coord_op_kind kind, con
 static void call_submit(struct coord *c, enum coord_op_kind kind, const struct coord_op *ops, size_t count,
                         struct coord_watch watch, struct coord_to to)
 {
-    ASSERT(to.loop && !c->close_loop);
+    ASSERT(to.loop);
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++) bytes += coord_op_bytes(&ops[i]);
     enum err e = OK;
     if (bytes > COORD_BYTES_MAX) e = ERR_TOO_BIG;
     int64_t before = atomic_fetch_add(&c->in_flight, 1);
+    ASSERT(before > 0); /* else it is on its way out */
+    if (c->close_loop) e = ERR_CLOSED;
     if (before >= COORD_CALLS_MAX) e = ERR_TOO_MANY;
     struct coord_call *call = call_new(c, kind, ops, e ? 0 : count, watch, to);
     if (e) {

@@ -232,10 +232,12 @@ static enum kerr assign_replica(const struct plog *pl, struct append *a, int64_t
     return a->last_offset - a->base_offset > INT32_MAX ? KERR_OFFSET_OUT_OF_RANGE : KERR_NONE;
 }
 
-/* Epochs never fall along the log: an append that was on its way while an epoch began is of that one, or of nobody. */
+/* Between plog_epoch_begin() and the partition's new role a leader that goes on leading appends, in its old epoch:
+ * behind the start of the new one it would send every follower back to that start, for ever.  One that has been
+ * overtaken by another leader's batches comes too late. */
 static enum kerr assign_epoch(const struct plog *pl, struct append *a)
 {
-    if (a->leader_epoch >= pl->led_since) a->leader_epoch = MAX(a->leader_epoch, pl->led_epoch);
+    a->leader_epoch = MAX(a->leader_epoch, pl->led_epoch);
     a->info.leader_epoch = a->leader_epoch;
     return a->leader_epoch < epochs_latest(&pl->epochs) ? KERR_NOT_LEADER_OR_FOLLOWER : KERR_NONE;
 }

@@ -175,7 +175,8 @@ struct append {
     size_t size;
     struct batch_info info; /* of the first batch, from batch_check() */
     enum append_origin origin;
-    int32_t leader_epoch; /* of the leader that appends; a later one's log refuses: NOT_LEADER_OR_FOLLOWER */
+    int32_t leader_epoch; /* raised to the one that plog_epoch_begin() has begun meanwhile; below that of the log's last
+                           * batch: NOT_LEADER_OR_FOLLOWER; a replica's is in `data` */
     int64_t now_ms;       /* wall clock; LogAppendTime and producer expiry go by it */
     void (*done)(struct append *a);
 
@@ -235,9 +236,9 @@ int32_t plog_last_epoch(struct plog *pl);
 int32_t plog_last_epoch_begun(struct plog *pl);
 /* The epoch that holds `offset`; -1 when unknown. */
 int32_t plog_epoch_of(struct plog *pl, int64_t offset);
-/* A new leader's epoch starts at the log's end (leader-epoch-checkpoint).  `goes_on`: the leader is who it was, so what
- * it appends under the epoch before, which it may have read a moment ago, becomes the new epoch's.  Worker. */
-MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch, bool goes_on);
+/* A new leader's epoch starts at the log's end (leader-epoch-checkpoint); what is appended from then on is of it.
+ * Worker. */
+MUST_USE enum err plog_epoch_begin(struct plog *pl, int32_t epoch);
 
 /* ---- Upkeep, all worker */
 

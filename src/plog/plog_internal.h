@@ -73,8 +73,8 @@ struct plog {
     int64_t size;                /* bytes of all segments */
     struct producers *producers; /* its own object: truncation makes a new one aside */
     struct epochs epochs;
-    int32_t led_since, led_epoch; /* plog_epoch_begin(): one leader's epochs, from the first to the latest */
-    int64_t snapshot_offset;      /* the newest snapshot file; -1: none */
+    int32_t led_epoch;       /* the latest of plog_epoch_begin() */
+    int64_t snapshot_offset; /* the newest snapshot file; -1: none */
     struct doomed *doomed;
     size_t doomed_count, doomed_cap;
     uint64_t jitter_state;

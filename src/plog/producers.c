@@ -18,7 +18,8 @@
 #include <uthash.h>
 
 enum { NO_EPOCH = -1, NO_SEQUENCE = -1, NO_OFFSET = -1, NO_TIMESTAMP = -1 };
-enum { UNDO_KEPT = 64 }; /* records of room that an idle log may keep */
+enum { RUN_MAX = 1 << 30 }; /* half of all sequences: what lies farther back may as well be ahead */
+enum { UNDO_KEPT = 64 };    /* records of room that an idle log may keep */
 
 struct producer_batch {
     int32_t last_sequence, offset_delta;
@@ -29,6 +30,7 @@ struct producer_state {
     int64_t last_timestamp, txn_first_offset;
     int32_t coordinator_epoch;
     int16_t epoch;
+    int32_t run;                      /* so many sequences up to the last are known to be in the log, without a gap */
     uint8_t batch_first, batch_count; /* batches[(batch_first + i) % KEPT], oldest first */
     bool known;                       /* false: not there yet, as of this state */
 };
@@ -58,6 +60,12 @@ struct producers_undo {
 static int32_t sequence_add(int32_t sequence, int32_t delta)
 {
     return (int32_t)(((uint32_t)sequence + (uint32_t)delta) & INT32_MAX);
+}
+
+/* How far it is from one to a later one. */
+static int32_t sequence_distance(int32_t from, int32_t to)
+{
+    return (int32_t)(((uint32_t)to - (uint32_t)from) & INT32_MAX);
 }
 
 static int32_t batch_first_sequence(const struct producer_batch *b)
@@ -109,6 +117,18 @@ static const struct producer_batch *find_duplicate(const struct producer *p, con
         if (kept->last_sequence == last_sequence && batch_first_sequence(kept) == b->base_sequence) return kept;
     }
     return NULL;
+}
+
+/* Older than those that are kept, and written nevertheless: where, is not known any more.  A client sends such a batch
+ * again that had some under way to a leader which has stopped, and sends the next ones to another leader meanwhile. */
+static bool is_old_duplicate(const struct producer *p, const struct batch_info *b)
+{
+    const struct producer_batch *last = last_batch(p);
+    if (!last || p->state.epoch != b->producer_epoch || b->base_sequence < 0) return false;
+    const struct producer_batch *oldest = &p->batches[p->state.batch_first];
+    int32_t ago = sequence_distance(sequence_add(b->base_sequence, b->last_offset_delta), last->last_sequence);
+    int32_t kept = sequence_distance(batch_first_sequence(oldest), last->last_sequence);
+    return ago > kept && (int64_t)ago + b->last_offset_delta + 1 <= p->state.run;
 }
 
 /* Where the next batch goes: behind the last one, over the oldest when full. */
@@ -221,10 +241,19 @@ static struct producers_undo *undo_push(struct producers *ps, struct producer *p
     return u;
 }
 
+static int32_t run_after(const struct producer *p, const struct batch_info *b)
+{
+    const struct producer_batch *last = last_batch(p);
+    bool follows = last && b->base_sequence >= 0 && sequence_add(last->last_sequence, 1) == b->base_sequence;
+    int64_t run = (follows ? p->state.run : 0) + (int64_t)b->last_offset_delta + 1;
+    return (int32_t)MIN(run, RUN_MAX);
+}
+
 static void apply_data(struct producers *ps, struct producer *p, const struct batch_info *b, struct producers_undo *u)
 {
     struct producer_state *s = &p->state;
     enter_epoch(p, b->producer_epoch);
+    s->run = run_after(p, b);
     p->batches[u->slot] = (struct producer_batch){
         .last_sequence = b->base_sequence < 0 ? NO_SEQUENCE : sequence_add(b->base_sequence, b->last_offset_delta),
         .offset_delta = b->last_offset_delta,
@@ -283,6 +312,14 @@ void producers_queue(struct producers *ps, const struct batch_info *b, const str
         out->base_offset = original->last_offset - original->offset_delta;
         out->last_offset = original->last_offset;
         out->timestamp = original->timestamp;
+        return;
+    }
+    if (p && origin == APPEND_CLIENT && !marker && is_old_duplicate(p, b)) {
+        const struct producer_batch *oldest = &p->batches[p->state.batch_first];
+        out->kerr = KERR_DUPLICATE_SEQUENCE_NUMBER;
+        out->base_offset = NO_OFFSET;
+        out->last_offset = oldest->last_offset - oldest->offset_delta - 1; /* or before */
+        out->timestamp = NO_TIMESTAMP;
         return;
     }
     out->kerr = check(p, b, marker, origin);
@@ -514,6 +551,7 @@ static enum err entry_take(struct producers *ps, const struct producer_entry *e,
     if (e->last_offset >= 0) {
         p->batches[0] = (struct producer_batch){e->last_sequence, e->offset_delta, e->last_offset, e->timestamp};
         s.batch_count = 1;
+        s.run = e->last_sequence < 0 ? 0 : e->offset_delta + 1;
     }
     p->state = s;
     if (s.txn_first_offset != NO_OFFSET) open_txn_insert(ps, p);

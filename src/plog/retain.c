@@ -203,13 +203,12 @@ enum err plog_set_start(struct plog *pl, int64_t offset)
     return e;
 }
 
-enum err plog_epoch_begin(struct plog *pl, int32_t epoch, bool goes_on)
+enum err plog_epoch_begin(struct plog *pl, int32_t epoch)
 {
     enum err e = exclusive_begin(pl);
     if (e) return e;
     pthread_mutex_lock(&pl->lock);
     bool changed = epochs_assign(&pl->epochs, epoch, plog_end(pl));
-    if (!goes_on) pl->led_since = epoch;
     pl->led_epoch = epoch;
     pthread_mutex_unlock(&pl->lock);
     e = changed ? plog_begin_epochs(pl) : OK;

@@ -101,6 +101,7 @@ static void lower_end(struct plog *pl, int64_t end, struct producers **producers
     pl->producers = *producers;
     *producers = old;
     epochs_truncate_end(&pl->epochs, end);
+    pl->led_epoch = 0; /* whoever is cut follows */
     pl->uncut = ERR_AGAIN;
 }
 

@@ -188,10 +188,9 @@ static void collect_items(struct apply *ap)
 enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch)
 {
     if (plog_last_epoch(p->pl) >= leader_epoch) return KERR_NONE;
-    bool goes_on = atomic_load(&p->leads);
-    enum err e = plog_epoch_begin(p->pl, leader_epoch, goes_on);
+    enum err e = plog_epoch_begin(p->pl, leader_epoch);
     struct partition *next = partition_successor(p);
-    if (e == ERR_CLOSED && next) e = plog_epoch_begin(next->pl, leader_epoch, goes_on);
+    if (e == ERR_CLOSED && next) e = plog_epoch_begin(next->pl, leader_epoch);
     if (!e) return KERR_NONE;
     LOG_ERROR("leader_epoch_write_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
     replicas_dir_check(p->dir, e, "leader-epoch-checkpoint");

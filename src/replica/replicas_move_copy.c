@@ -368,7 +368,7 @@ static enum err open_taken(struct move *m, const char *path, int64_t end)
     if (e) return e;
     int32_t epoch = plog_last_epoch(m->from->pl);
     if (plog_end(pl) != end) e = ERR_CORRUPT;
-    if (!e && plog_last_epoch(pl) < epoch) e = plog_epoch_begin(pl, epoch, false);
+    if (!e && plog_last_epoch(pl) < epoch) e = plog_epoch_begin(pl, epoch);
     if (e)
         plog_abandon(pl);
     else

@@ -11,8 +11,8 @@ BUGS = {
         "if (f->end < 0 && has_a_say(s, f, end)) lowest = f->end;"),
     "an_election_outside_the_in_sync_set": (
         "controller/elections.c",
-        "    return replica_is_electable(c, p, id) && (ct->unclean || ids_have(p->isr, p->isr_count, id));\n",
-        "    return replica_is_electable(c, p, id) && (ct->unclean || p->isr_count > 0);\n"),
+        "    return ids_have(p->isr, p->isr_count, id) && (ct->restarted || !replica_has_restarted(c, p, id));\n",
+        "    return true;\n"),
     "a_leader_of_the_same_epoch": (
         "controller/elections.c", "    p->leader = leader;\n    p->leader_epoch++;\n", "    p->leader = leader;\n"),
     "no_truncation_by_epoch": (
@@ -37,12 +37,7 @@ BUGS = {
     "a_duplicate_that_is_not_known": (
         "plog/producers.c", "        if (kept->last_sequence == last_sequence && batch_first_sequence(kept) == "
         "b->base_sequence) return kept;\n", "        if (kept->last_sequence < -1) return kept;\n"),
-    "a_batch_from_before_a_snapshot_out_of_order": (
-        "plog/producers.c", "    return before > 0 && before <= INT32_MAX / 2;\n", "    return before < 0;\n"),
     "an_answer_of_the_controller_thrown_away": (
         "replica/leader.c", "    } else if (!kerr && atomic_load(&p->leads) && answer->partition_epoch > p->partition_epoch"
         " && commit(p, answer)) {\n", "    } else if (!kerr && answer->partition_epoch < -1 && commit(p, answer)) {\n"),
-    "a_leader_that_went_unnoticed": (
-        "controller/elections.c", "        if (p->isr[i] == keep || replica_is_alive(c, p, p->isr[i])) alive",
-        "        if (p->isr[i] == keep || p->isr[i] >= 0) alive"),
 }

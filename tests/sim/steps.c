@@ -260,7 +260,7 @@ static void step_append_replica(struct world *w, struct sim_partition *sp)
 static void step_epoch(struct world *w, struct sim_partition *sp)
 {
     sp->model.epoch += 1 + (int32_t)draw(w, 3);
-    enum err e = plog_epoch_begin(sp->p->pl, sp->model.epoch, false);
+    enum err e = plog_epoch_begin(sp->p->pl, sp->model.epoch);
     say(w, "epoch %d begins: %s", sp->model.epoch, err_name(e));
 }
 

@@ -16,18 +16,13 @@ class Chaos:
     """One fault at a time, some of them for long enough that sessions end, with the load going on between them.  What
     has been done is in `history`, a line each, which a failure shows."""
 
-    def __init__(self, cluster, load, seed, say=lambda line: None):
+    def __init__(self, cluster, load, seed, say=lambda line: None, gentle=False):
+        """`gentle`: no broker is ended, and its memory can be watched."""
         self.cluster, self.load, self.dice, self.say = cluster, load, random.Random(seed), say
         self.history = [f"seed {seed}"]
-        self.faults = [
-            self.kill_broker,
-            self.kill_controller,
-            self.kill_two_brokers,
-            self.pause_broker,
-            self.pause_controller,
-            self.restart_broker,
-            self.kill_zookeeper_leader,
-        ]
+        self.faults = [self.pause_broker, self.pause_controller, self.kill_zookeeper_leader]
+        if not gentle:
+            self.faults += [self.kill_broker, self.kill_controller, self.kill_two_brokers, self.restart_broker]
         if all(b.kind == "barnabas" for b in cluster):  # Kafka ends when its only directory fails
             self.faults.append(self.fill_disk)
         if cluster.network:
@@ -40,6 +35,7 @@ class Chaos:
             try:
                 fault()
                 self.load.wait_progress(50, 90)
+                self._check_brokers()
             except BaseException:
                 print("\n".join(self.history))
                 raise
@@ -50,12 +46,20 @@ class Chaos:
         self._heal()
         try:
             self.cluster.wait_whole(WHOLE_SECONDS)
+            self._check_brokers()
         except BaseException:
             print("\n".join(self.history))
             raise
 
+    def _check_brokers(self):
+        """Nobody has ended by itself, nor said what a broker must never say."""
+        for broker in self.cluster:
+            broker.check()
+            assert broker.alive(), f"broker {broker.number} has ended: {broker.process.returncode}"
+
     def _note(self, text):
-        line = f"{time.strftime('%H:%M:%S')} {text} ({self.load.acknowledged()} records)"
+        memory = "/".join(str(b.rss_bytes() >> 20) if b.alive() else "-" for b in self.cluster)
+        line = f"{time.strftime('%H:%M:%S')} {text} ({self.load.acknowledged()} records, {memory} MB)"
         self.history.append(line)
         self.say(line)
 
@@ -134,15 +138,24 @@ class Chaos:
         if not broker.log_dir.is_mount():
             return
         self._note(f"the disk of broker {broker.number} is full")
-        with open(broker.log_dir / BALLAST, "wb") as ballast:
+        with open(broker.log_dir / BALLAST, "wb", buffering=0) as ballast:  # nothing is left for the close to write
             try:
                 while True:
                     ballast.write(b"\0" * 65536)
-                    ballast.flush()
             except OSError:
                 pass
-        self._some_progress()
+        said, goal = len(broker.output()), self.load.acknowledged() + 200
+
+        def felt():
+            """Who leads everything and is full refuses all writes, which then wait for room."""
+            full = "log_dir_full" in broker.output()[said:]
+            return self.load.acknowledged() >= goal or full and self._leads_all(broker)
+
+        wait_until(felt, 90, "others are written to")
         (broker.log_dir / BALLAST).unlink()
+
+    def _leads_all(self, broker):
+        return all(leader == broker.number for leader, _, _ in self.cluster.states().values())
 
     def cut_brokers(self):
         one, other = self.dice.sample([f"b{b.number}" for b in self.cluster], 2)

@@ -3,6 +3,9 @@
 load = Load(cluster, "topic", producers=2)      # idempotent producers with acks=all, and a consumer that follows
 load.start(); ...; load.stop(); load.check()    # every acknowledged record once, where it was acknowledged, in order
 
+load = Load(cluster, "topic", acks=1)           # or 0: neither idempotent nor trying again, so that nothing is doubled
+load.check_order(since=load.settled())          # some may be lost, but none that was written after settled()
+
 Each producer writes "NUMBER:SEQUENCE" with its number as key, so that one producer's records of a partition are in the
 order of their sequences.  The consumer reads everything while it is written: what it has seen at an offset must be there
 in the end, too, and it must never see an offset twice or leave one out."""
@@ -22,11 +25,12 @@ FOREVER_MS = 10 * 60 * 1000
 
 
 class Writer(threading.Thread):
-    """An idempotent producer of librdkafka; gives no record up for as long as a test may last."""
+    """A producer of librdkafka.  With acks=all it is idempotent and gives no record up for as long as a test may last;
+    with less it sends each record once, and what becomes of it is as it may be."""
 
     def __init__(self, bootstrap, topic, number, per_second, acks="all"):
         super().__init__(daemon=True)
-        self.topic, self.number, self.per_second = topic, number, per_second
+        self.topic, self.number, self.per_second, self.safe = topic, number, per_second, acks == "all"
         self.acknowledged = []  # (partition, offset, sequence), in the order of the acknowledgements
         self.failures = []
         self.finish = threading.Event()
@@ -35,7 +39,8 @@ class Writer(threading.Thread):
         settings = {
             "bootstrap.servers": bootstrap,
             "acks": acks,
-            "enable.idempotence": acks == "all",
+            "enable.idempotence": self.safe,
+            "message.send.max.retries": 2**31 - 1 if self.safe else 0,
             "message.timeout.ms": FOREVER_MS,
             "linger.ms": 5,
             "reconnect.backoff.ms": 20,
@@ -55,6 +60,8 @@ class Writer(threading.Thread):
     def _on_delivery(self, sequence, asked):
         def note(error, message):
             if error is not None:
+                if not self.safe:
+                    return
                 self.failures.append(f"record {sequence}: {error}")
                 return
             self.acknowledged.append((message.partition(), message.offset(), sequence))
@@ -91,8 +98,17 @@ class JavaWriter:
 
     def __init__(self, cluster, topic, number, per_second):
         self.number = number
+        self._acknowledged, self._read = [], 0
         config = cluster.directory / f"java-producer-{number}.properties"
-        config.write_text(f"enable.idempotence=true\ndelivery.timeout.ms={FOREVER_MS}\nreconnect.backoff.max.ms=500\n")
+        settings = {
+            "enable.idempotence": "true",
+            "retries": 2**31 - 1,  # the tool's own value is 0, with which the client does not start
+            "delivery.timeout.ms": FOREVER_MS,
+            "request.timeout.ms": 10000,
+            "reconnect.backoff.max.ms": 500,
+            "metadata.max.age.ms": 1000,
+        }
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         command = [*ENDS_WITH_US, *cluster.prefix("hub"), *JVM, "-cp", jars("3.9.1")]
         command += ["org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", cluster.bootstrap]
         command += ["--topic", topic, "--acks", "-1", "--throughput", str(per_second)]
@@ -107,20 +123,28 @@ class JavaWriter:
             self.process.wait(seconds)
         finally:
             self.process.kill()
+        assert self.acknowledged, f"producer {self.number} has written nothing:\n{self._text(2000)}"
+
+    def _text(self, size):
+        with open(self.out.name, errors="replace") as file:
+            return file.read(size)
 
     @property
     def acknowledged(self):
-        self.out.seek(0)
-        found = []
-        for line in self.out:
+        """Lines that are whole are read once."""
+        with open(self.out.name) as file:
+            file.seek(self._read)
+            lines = file.read().split("\n")[:-1]
+        self._read += sum(len(line) + 1 for line in lines)  # it writes ASCII
+        for line in lines:
             if not line.startswith("{"):
                 continue
             event = json.loads(line)
             assert event["name"] != "producer_send_error", f"producer {self.number}: {event}"
             if event["name"] == "producer_send_success":
                 sequence = int(event["value"].split(".")[1])
-                found.append((event["partition"], event["offset"], sequence))
-        return found
+                self._acknowledged.append((event["partition"], event["offset"], sequence))
+        return self._acknowledged
 
 
 class Follower(threading.Thread):
@@ -167,11 +191,11 @@ class Follower(threading.Thread):
 
 
 class Load:
-    def __init__(self, cluster, topic, producers=2, java=0, per_second=200, partitions=6, config=None):
+    def __init__(self, cluster, topic, producers=2, java=0, per_second=200, partitions=6, config=None, acks="all"):
         self.cluster, self.topic, self.partitions = cluster, topic, partitions
         self._create({"min.insync.replicas": "2", **(config or {})})
         with cluster.clients():
-            self.writers = [Writer(cluster.bootstrap, topic, n, per_second) for n in range(producers)]
+            self.writers = [Writer(cluster.bootstrap, topic, n, per_second, acks) for n in range(producers)]
             self.follower = Follower(cluster.bootstrap, topic, partitions)
         self._java, self._per_second = java, per_second
 
@@ -192,6 +216,8 @@ class Load:
                 if isinstance(writer, Writer):
                     writer.start()
             self.follower.start()
+        for writer in self.writers:
+            wait_until(lambda: writer.acknowledged, 60, f"producer {writer.number} begins")  # noqa: B023
         return self
 
     def acknowledged(self):
@@ -207,9 +233,39 @@ class Load:
         for writer in self.writers:
             writer.stop(seconds)
 
+    def settled(self):
+        """The first sequence of each producer of which nothing may be lost, while no more faults come: each partition
+        has got something by way of producers that know who leads it now."""
+        floors = [writer.written for writer in self.writers]
+
+        def arrived(partition):
+            return any(sequence >= floors[number] for number, sequence in map(_parse, self.follower.seen[partition]))
+
+        wait_until(lambda: all(map(arrived, range(self.partitions))), 60, "every partition is written to")
+        return [writer.written for writer in self.writers]
+
     # What must hold in the end
 
     def check(self):
+        final = self._check_consumer()
+        self._check_acknowledged(final)
+        self._check_order(final)
+
+    def check_order(self, since):
+        """Of producers that do not wait for the in-sync replicas.  A record is where it was acknowledged to be, or
+        nowhere; none is doubled, none out of order; and of those from the given sequences on none is lost."""
+        final = self._check_consumer()
+        self._check_order(final)
+        where = {_parse(value): (p, offset) for p, values in final.items() for offset, value in enumerate(values)}
+        for writer, first in zip(self.writers, since, strict=True):
+            for partition, offset, sequence in writer.acknowledged:
+                found = where.get((writer.number, sequence))
+                assert found or sequence < first, f"lost: {writer.number}:{sequence} at {partition}/{offset}"
+                at = f"{writer.number}:{sequence} was acknowledged at {partition}/{offset} and is at {found}"
+                assert not found or offset is None or offset < 0 or found == (partition, offset), at
+
+    def _check_consumer(self):
+        """What is there in the end, and that it is what the consumer has seen while it came, on every replica."""
         ends = self._ends()
         read = lambda p: len(self.follower.seen[p]) >= ends[p] or self.follower.failures  # noqa: E731
         wait_until(lambda: all(read(p) for p in range(self.partitions)), 60, f"the consumer has read up to {ends}")
@@ -219,9 +275,8 @@ class Load:
         final = self._read_all(ends)
         for p in range(self.partitions):
             assert self.follower.seen[p] == final[p], f"partition {p}: {_difference(self.follower.seen[p], final[p])}"
-        self._check_acknowledged(final)
-        self._check_order(final)
         self._check_replicas(ends)
+        return final
 
     def _check_acknowledged(self, final):
         where = {(p, *_parse(value)): offset for p, values in final.items() for offset, value in enumerate(values)}
@@ -254,12 +309,10 @@ class Load:
     def _ends(self):
         with self.cluster.clients():
             consumer = Consumer({"bootstrap.servers": self.cluster.bootstrap, "group.id": "ends", "log_level": 0})
-            try:
-                return [
-                    consumer.get_watermark_offsets(TopicPartition(self.topic, p), 30)[1] for p in range(self.partitions)
-                ]
-            finally:
-                consumer.close()
+        try:
+            return [high_watermark(consumer, self.topic, p) for p in range(self.partitions)]
+        finally:
+            consumer.close()
 
     def _read_all(self, ends):
         """partition -> values, read anew."""
@@ -288,6 +341,20 @@ def _difference(one, other):
         if a != b:
             return f"offset {offset} was {a} and is {b}"
     return f"{len(one)} records were seen and {len(other)} are there"
+
+
+def high_watermark(consumer, topic, partition):
+    """A new leader does not know it before its followers have what it began with."""
+
+    def known():
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), 30)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() != confluent_kafka.KafkaError.OFFSET_NOT_AVAILABLE:
+                raise
+            return None
+
+    return wait_until(known, 30, f"the leader of {topic}-{partition} knows its high watermark")[1]
 
 
 DEBUGGING_REPLICA, LATEST = -2, -1

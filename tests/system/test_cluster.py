@@ -11,9 +11,11 @@ import pytest
 from brokers import wait_until
 from cluster import Cluster
 from load import Load
+from soak import soak
 
 pytestmark = pytest.mark.timeout(600)
 ROUNDS = int(os.environ.get("BARNABAS_FAULTS", "6"))
+SOAK_SECONDS = int(os.environ.get("BARNABAS_SOAK_SECONDS", "120"))
 WHOLE_SECONDS = 30  # after the last fault; for a JVM that has to start as well:
 PEER_WHOLE_SECONDS = 90
 # A follower that is stopped leaves the in-sync set before the producers' patience is over.
@@ -52,6 +54,24 @@ def test_killed_brokers_lose_nothing(cluster, seed):
         whole(cluster)
     load.stop()
     load.check()
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_who_waits_for_less_than_all_loses_records_but_has_none_doubled_or_out_of_order(cluster, seed, acks):
+    """And no consumer sees what is lost later: it reads what every in-sync replica has."""
+    dice = random.Random(seed)
+    load = Load(cluster, "unsafe", acks=acks).start()
+    load.wait_progress(200)
+    for _ in range(3):
+        broker = dice.choice(list(cluster))
+        broker.kill()
+        load.wait_progress(100)
+        broker.start()
+        whole(cluster)
+    first = load.settled()
+    load.wait_progress(200)
+    load.stop()
+    load.check_order(since=first)
 
 
 def test_a_killed_controller_is_replaced(cluster):
@@ -120,3 +140,11 @@ def test_cut_links_lose_nothing(kind, tmp_path, seed):
         whole(cluster)
         load.stop()
         load.check()
+
+
+@pytest.mark.barnabas_only
+@pytest.mark.skipif(bool(network.missing()), reason=network.missing() or "")
+@pytest.mark.timeout(SOAK_SECONDS + 300)
+def test_whatever_happens_loses_nothing(tmp_path, seed):
+    """A short form of `./dev soak`: faults.py says what happens."""
+    assert soak(tmp_path, SOAK_SECONDS, seed, print, disk_bytes=256 << 20) > 0

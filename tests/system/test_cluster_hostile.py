@@ -15,14 +15,16 @@ import pytest
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 import batches
+import test_leader
 from batches import Record, build
 from brokers import wait_until
 from cluster import Cluster
 from rawkafka import Kerr
-from test_leader import OTHER, TOPIC_ID, world  # noqa: F401 (a fixture)
+from test_leader import OTHER, TOPIC_ID
 
 pytestmark = [pytest.mark.barnabas_only, pytest.mark.timeout(120)]
 
+world = test_leader.world  # a fixture
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 INVALID_REQUEST = 42
 ONE_RECORD = build([Record(b"key", b"value")])
@@ -71,7 +73,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("word", REFUSED | TAKEN)
-def test_roles_that_cannot_be(world, word):  # noqa: F811
+def test_roles_that_cannot_be(world, word):
     one = world()
     assert one.lead([one.own], 0) == Kerr.NONE
     assert one.client.produce("t", 0, ONE_RECORD, acks=1).ErrorCode == Kerr.NONE
@@ -138,7 +140,7 @@ def log_file(broker):
 
 
 @pytest.fixture
-def led(world):  # noqa: F811
+def led(world):
     """Follows a leader that has three records."""
     one = world(replica_fetch_wait_max_ms="50", replica_fetch_backoff_ms="20")
     leader = Leader(one)

@@ -181,8 +181,9 @@ def test_a_topic_of_before_ids_takes_the_one_that_a_controller_names_and_keeps_i
     controller.topic_ids["t"] = nameless
 
     def tell(epoch):
-        assert partition_errors(controller.leader_and_isr("t", {0: (own, epoch), 1: (OTHER, epoch)}), 7) == [(0, 0), (1, 0)]
-        assert controller.update_metadata({"t": {0: (own, epoch), 1: (OTHER, epoch)}}) == Kerr.NONE
+        states = {0: (own, epoch), 1: (OTHER, epoch)}
+        assert partition_errors(controller.leader_and_isr("t", states), 7) == [(0, 0), (1, 0)]
+        assert controller.update_metadata({"t": states}) == Kerr.NONE
 
     files = [controller.broker.log_dir / f"t-{p}/partition.metadata" for p in (0, 1)]
     tell(5)

@@ -92,6 +92,11 @@ static int bed_free(void **state)
     return 0;
 }
 
+static void settle(struct bed *b)
+{
+    for (int i = 0; i < 50; i++) loop_turn(b->w->loop, 0);
+}
+
 static int64_t own_session(const struct bed *b)
 {
     return coord_session_id(b->w->c);
@@ -203,12 +208,48 @@ static void who_comes_in_the_midst_of_a_replacement_is_not_ousted_in_silence(voi
     b->w->c = own;
 }
 
-/* ---- A dead controller */
-
-static void settle(struct bed *b)
+/* The connection breaks while the change is out: whether it was made or not, the id is ours in the end, once. */
+static void a_claim_of_which_nobody_knows_whether_it_was_made_is_made_once(void **state)
 {
-    for (int i = 0; i < 50; i++) loop_turn(b->w->loop, 0);
+    struct bed *b = *state;
+    struct coord_memory *m = b->w->memory;
+    for (size_t executed = 0; executed < 2; executed++) {
+        coord_memory_delay(m, own_session(b), true);
+        begin(b, true, 0);
+        for (int i = 0; i < 100 && !b->done; i++) {
+            size_t out = coord_memory_out(m, own_session(b));
+            coord_memory_disconnect(m, own_session(b), out && executed ? out : 0);
+            settle(b);
+            coord_memory_reconnect(m, own_session(b));
+            if (i == 1) coord_memory_delay(m, own_session(b), false);
+            settle(b);
+        }
+        assert_true(b->done);
+        assert_int_equal(b->err, OK);
+        assert_ours(b);
+        call_delete(b->w, "/brokers/ids/7", COORD_ANY_VERSION);
+    }
 }
+
+/* What is there after the break is another broker's, which took the id meanwhile. */
+static void an_id_that_another_took_while_nobody_knew_is_not_claimed(void **state)
+{
+    struct bed *b = *state;
+    struct coord_memory *m = b->w->memory;
+    coord_memory_delay(m, own_session(b), true);
+    begin(b, false, 0);
+    while (coord_memory_out(m, own_session(b)) == 0) loop_turn(b->w->loop, 0);
+    coord_memory_disconnect(m, own_session(b), 0);
+    settle(b);
+    struct answer a = other_creates(b, "/brokers/ids/7", elsewhere);
+    coord_memory_delay(m, own_session(b), false);
+    coord_memory_reconnect(m, own_session(b));
+    while (!b->done) loop_turn(b->w->loop, 0);
+    assert_int_equal(b->err, ERR_EXISTS);
+    assert_true(call_get(b->w, "/brokers/ids/7", COORD_NO_WATCH).r.stat.czxid == a.r.stat.czxid);
+}
+
+/* ---- A dead controller */
 
 static const char in_office[] = "{\"version\":2,\"brokerid\":3,\"timestamp\":\"1\",\"kraftControllerEpoch\":-1}";
 
@@ -329,6 +370,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_running_broker_replaces_its_own_old_session_alone, bed_new, bed_free),
         cmocka_unit_test_setup_teardown(who_comes_in_the_midst_of_a_replacement_is_not_ousted_in_silence, bed_new,
                                         bed_free),
+        cmocka_unit_test_setup_teardown(a_claim_of_which_nobody_knows_whether_it_was_made_is_made_once, bed_new,
+                                        bed_free),
+        cmocka_unit_test_setup_teardown(an_id_that_another_took_while_nobody_knew_is_not_claimed, bed_new, bed_free),
         cmocka_unit_test_setup_teardown(a_dead_controller_is_removed_once, bed_new, bed_free),
         cmocka_unit_test_setup_teardown(a_removal_that_fails_for_a_passing_reason_is_tried_again, bed_new, bed_free),
         cmocka_unit_test_setup_teardown(one_that_came_back_after_a_removal_in_the_dark_is_left_alone, bed_new,

@@ -330,6 +330,30 @@ static void closing_answers_every_call_first(void **state)
     }
 }
 
+/* A call whose result makes the next one. */
+struct chained {
+    struct world *w;
+    struct answer next;
+};
+
+static void chain_done(void *arg, const struct coord_result *r)
+{
+    struct chained *ch = arg;
+    assert_int_equal(r->err, OK);
+    coord_exists(ch->w->c, STR("/"), COORD_NO_WATCH, (struct coord_to){ch->w->loop, answer_done, &ch->next});
+}
+
+static void a_call_that_a_result_makes_while_the_store_is_closed_is_refused(void **state)
+{
+    struct world *w = *state;
+    struct chained ch = {.w = w, .next.w = w};
+    call_exists(w, "/", COORD_NO_WATCH); /* the store is in reach */
+    coord_exists(w->c, STR("/"), COORD_NO_WATCH, (struct coord_to){w->loop, chain_done, &ch});
+    world_close(w);
+    assert_true(ch.next.done);
+    assert_int_equal(ch.next.r.err, ERR_CLOSED);
+}
+
 static void the_listener_hears_of_the_connection(void **state)
 {
     struct world *w = *state;
@@ -338,25 +362,26 @@ static void the_listener_hears_of_the_connection(void **state)
     assert_int_equal(w->state, COORD_CONNECTED);
 }
 
-#define COORD_CASES(X)                                       \
-    X(a_node_is_made_read_changed_and_deleted)               \
-    X(no_data_and_empty_data_differ)                         \
-    X(a_create_needs_its_parent_and_a_free_name)             \
-    X(bad_paths_are_refused)                                 \
-    X(sequential_names_count_the_parents_creates)            \
-    X(ephemeral_nodes_have_an_owner_and_no_children)         \
-    X(children_are_listed_sorted)                            \
-    X(a_multi_does_all_as_one_change)                        \
-    X(a_multi_that_fails_changes_nothing_and_says_where)     \
-    X(an_empty_multi_is_fine_and_only_writes_go_into_one)    \
-    X(watches_fire_once)                                     \
-    X(a_watch_on_what_is_not_there_is_set_by_exists_only)    \
-    X(a_child_watch_does_not_see_data)                       \
-    X(a_watch_fires_before_the_result_that_shows_the_change) \
-    X(more_bytes_than_zookeeper_takes_are_refused)           \
-    X(paths_are_made_with_their_parents)                     \
-    X(the_dump_has_one_line_a_node_depth_first)              \
-    X(closing_answers_every_call_first)                      \
+#define COORD_CASES(X)                                                 \
+    X(a_node_is_made_read_changed_and_deleted)                         \
+    X(no_data_and_empty_data_differ)                                   \
+    X(a_create_needs_its_parent_and_a_free_name)                       \
+    X(bad_paths_are_refused)                                           \
+    X(sequential_names_count_the_parents_creates)                      \
+    X(ephemeral_nodes_have_an_owner_and_no_children)                   \
+    X(children_are_listed_sorted)                                      \
+    X(a_multi_does_all_as_one_change)                                  \
+    X(a_multi_that_fails_changes_nothing_and_says_where)               \
+    X(an_empty_multi_is_fine_and_only_writes_go_into_one)              \
+    X(watches_fire_once)                                               \
+    X(a_watch_on_what_is_not_there_is_set_by_exists_only)              \
+    X(a_child_watch_does_not_see_data)                                 \
+    X(a_watch_fires_before_the_result_that_shows_the_change)           \
+    X(more_bytes_than_zookeeper_takes_are_refused)                     \
+    X(paths_are_made_with_their_parents)                               \
+    X(the_dump_has_one_line_a_node_depth_first)                        \
+    X(closing_answers_every_call_first)                                \
+    X(a_call_that_a_result_makes_while_the_store_is_closed_is_refused) \
     X(the_listener_hears_of_the_connection)
 
 #endif

@@ -130,7 +130,7 @@ static void epochs_of_flushed_batches_survive_an_epoch_that_begins(void **state)
     append_ok(&c.w, (struct batch_spec){.leader_epoch = 4});
     assert_int_equal(plog_flush(c.w.pl), OK);
     c.w.opt.recovery_point = plog_recovery_point(c.w.pl);
-    assert_int_equal(plog_epoch_begin(c.w.pl, 8, false), OK);
+    assert_int_equal(plog_epoch_begin(c.w.pl, 8), OK);
     append_ok(&c.w, (struct batch_spec){.leader_epoch = 8});
     lose_power(&c);
     assert_int_equal(plog_end(c.w.pl), 2);
@@ -270,7 +270,7 @@ static bool anew_after(int64_t changes, int64_t at, enum fs_sim_survival surviva
     struct crash_world c;
     cut_begin(&c);
     append_ok(&c.w, (struct batch_spec){.producer_id = 7, .count = 1});
-    assert_int_equal(plog_epoch_begin(c.w.pl, 3, false), OK);
+    assert_int_equal(plog_epoch_begin(c.w.pl, 3), OK);
     assert_int_equal(plog_flush(c.w.pl), OK);
     c.w.opt.recovery_point = plog_recovery_start(c.w.pl);
     fs_sim_power_off_after(c.disk, changes);

@@ -122,6 +122,22 @@ static void an_unknown_producer_may_start_with_any_sequence(void **state)
     world_stop(&w);
 }
 
+/* What a producer wrote before it became known here may never have arrived. */
+static void what_lies_before_a_producers_first_batch_is_no_duplicate(void **state)
+{
+    (void)state;
+    struct world w;
+    world_start(&w);
+    for (int i = 0; i < 7; i++) assert_int_equal(produce(&w, 1, 0, 100 + i, 1), KERR_NONE);
+    assert_int_equal(produce(&w, 1, 0, 99, 1), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    assert_int_equal(produce(&w, 1, 0, 100, 1), KERR_DUPLICATE_SEQUENCE_NUMBER);
+    assert_int_equal(produce(&w, 1, 0, 101, 1), KERR_DUPLICATE_SEQUENCE_NUMBER);
+    for (int i = 0; i < 7; i++) assert_int_equal(produce(&w, 1, 1, i, 1), KERR_NONE); /* another epoch */
+    assert_int_equal(produce(&w, 1, 1, 1, 1), KERR_DUPLICATE_SEQUENCE_NUMBER);
+    assert_int_equal(produce(&w, 1, 1, 100, 1), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    world_stop(&w);
+}
+
 static void the_last_five_batches_are_answered_as_duplicates(void **state)
 {
     (void)state;
@@ -134,8 +150,13 @@ static void the_last_five_batches_are_answered_as_duplicates(void **state)
         assert_int_equal(w.r.last_offset, i * 3 + 2);
         assert_int_equal(w.r.timestamp, 1000 + i * 3);
     }
-    assert_int_equal(produce(&w, 1, 0, 3, 3), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);  /* forgotten */
-    assert_int_equal(produce(&w, 1, 0, 18, 2), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER); /* not the same batch */
+    assert_int_equal(produce(&w, 1, 0, 3, 3), KERR_DUPLICATE_SEQUENCE_NUMBER); /* where it is is forgotten */
+    assert_int_equal(w.r.base_offset, -1);
+    assert_int_equal(w.r.last_offset, 5);
+    assert_int_equal(produce(&w, 1, 0, 0, 6), KERR_DUPLICATE_SEQUENCE_NUMBER);            /* all of it is there */
+    assert_int_equal(produce(&w, 1, 0, 3, 4), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);         /* reaches into those kept */
+    assert_int_equal(produce(&w, 1, 0, INT32_MAX, 2), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER); /* begins before the first */
+    assert_int_equal(produce(&w, 1, 0, 18, 2), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);        /* not the same batch */
     assert_int_equal(w.end, 21);
     world_stop(&w);
 }
@@ -726,6 +747,7 @@ struct model_producer {
     int64_t txn_first, last_timestamp;
     struct model_batch batches[5]; /* oldest first */
     int count;
+    int64_t run; /* records of this epoch, without a gap */
 };
 
 struct model_txn {
@@ -759,6 +781,16 @@ static struct producers_result model_data(struct model *m, const struct batch_in
             r.timestamp = p->batches[i].timestamp;
             return r;
         }
+        int64_t sequences = (int64_t)INT32_MAX + 1;
+        int64_t ago = p->count ? (p->batches[p->count - 1].last_sequence - last_sequence + sequences) % sequences : 0;
+        int64_t kept = 0;
+        for (int i = 0; i < p->count; i++) kept += p->batches[i].last_offset - p->batches[i].first_offset + 1;
+        if (p->count && ago >= kept && ago + b->count <= p->run) {
+            r.kerr = KERR_DUPLICATE_SEQUENCE_NUMBER;
+            r.base_offset = r.timestamp = -1;
+            r.last_offset = p->batches[0].first_offset - 1;
+            return r;
+        }
     }
     if (p->known) {
         int64_t expected = 0;
@@ -776,6 +808,7 @@ static struct producers_result model_data(struct model *m, const struct batch_in
             .known = true, .epoch = b->producer_epoch, .coordinator_epoch = -1, .txn_first = -1};
     }
     if (p->epoch != b->producer_epoch) p->count = 0;
+    p->run = (p->count ? p->run : 0) + b->count;
     p->epoch = b->producer_epoch;
     if (p->count == 5) {
         memmove(p->batches, p->batches + 1, 4 * sizeof *p->batches);
@@ -994,6 +1027,7 @@ int main(void)
         cmocka_unit_test(batches_without_producer_id_leave_no_trace),
         cmocka_unit_test(sequences_must_follow_each_other),
         cmocka_unit_test(an_unknown_producer_may_start_with_any_sequence),
+        cmocka_unit_test(what_lies_before_a_producers_first_batch_is_no_duplicate),
         cmocka_unit_test(the_last_five_batches_are_answered_as_duplicates),
         cmocka_unit_test(sequences_wrap_from_2_31_minus_1_to_0),
         cmocka_unit_test(a_new_epoch_starts_at_sequence_0_and_fences_the_old_one),

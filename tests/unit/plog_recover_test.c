@@ -389,13 +389,13 @@ static void a_leader_that_goes_on_after_a_restart_writes_no_epochs(void **state)
     struct world w;
     world_init(&w);
     world_open(&w);
-    assert_int_equal(plog_epoch_begin(w.pl, 3, false), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
     world_close(&w);
     int creates = w.fs.creates, writes = w.fs.writes;
     for (int i = 0; i < 3; i++) {
         world_open(&w);
         assert_int_equal(plog_last_epoch(w.pl), -1); /* Kafka too drops one that begins at the end */
-        assert_int_equal(plog_epoch_begin(w.pl, 3, false), OK);
+        assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
         assert_int_equal(plog_last_epoch(w.pl), 3);
         world_close(&w);
     }
@@ -410,7 +410,7 @@ static void open_with_an_epoch_cut_off(struct world *w)
     world_init(w);
     world_open(w);
     append_ok(w, (struct batch_spec){.leader_epoch = 2, .count = 5});
-    assert_int_equal(plog_epoch_begin(w->pl, 7, false), OK);
+    assert_int_equal(plog_epoch_begin(w->pl, 7), OK);
     world_close(w);
     world_open(w);
     assert_int_equal(plog_last_epoch(w->pl), 2);
@@ -455,7 +455,7 @@ static void a_first_epochs_file_that_was_torn_costs_no_epoch(void **state)
     struct world w;
     world_init(&w);
     world_open(&w);
-    assert_int_equal(plog_epoch_begin(w.pl, 3, false), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
     append_ok(&w, (struct batch_spec){.leader_epoch = 3});
     world_kill(&w);
     for (size_t i = 0; i < ARRAY_COUNT(torn); i++) {

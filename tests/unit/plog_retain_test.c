@@ -230,9 +230,9 @@ static void epochs_tell_where_they_end(void **state)
     plog_epoch_end(w.pl, 0, &found, &end);
     assert_int_equal(found, -1);
     assert_int_equal(end, -1);
-    assert_int_equal(plog_epoch_begin(w.pl, 2, false), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 2), OK);
     append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 2});
-    assert_int_equal(plog_epoch_begin(w.pl, 5, false), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 5), OK);
     append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 5});
     plog_epoch_end(w.pl, 4, &found, &end);
     assert_int_equal(found, 2);
@@ -258,7 +258,7 @@ static void what_is_appended_after_an_epoch_has_begun_is_of_it(void **state)
     world_init(&w);
     world_open(&w);
     append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 2});
-    assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 3, false), OK);
     append_ok(&w, (struct batch_spec){.count = 5, .leader_epoch = 2});
     struct plog_slice slice;
     uint8_t header[BATCH_HEADER_SIZE];
@@ -477,7 +477,7 @@ static void a_retired_log_keeps_its_hands_off_its_successor(void **state)
     assert_int_equal(plog_flush(old), ERR_CLOSED);
     assert_int_equal(plog_work(old), ERR_CLOSED);
     assert_int_equal(plog_set_start(old, 4), ERR_CLOSED);
-    assert_int_equal(plog_epoch_begin(old, 9, false), ERR_CLOSED);
+    assert_int_equal(plog_epoch_begin(old, 9), ERR_CLOSED);
     assert_int_equal(plog_truncate(old, 2), ERR_CLOSED);
     assert_int_equal(plog_retire(old, "elsewhere"), ERR_CLOSED);
     assert_int_equal(w.failed_count, 0);

@@ -261,7 +261,7 @@ static void appends_that_wait_go_into_one_write(void **state)
     struct blocked b[21];
     world_init(&w);
     world_open(&w);
-    assert_int_equal(plog_epoch_begin(w.pl, 0, false), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 0), OK);
     w.fs.writes = 0;
     queue_behind_a_write(&w, b, 20);
     assert_int_equal(w.fs.writes, 2); /* the first; the rest */

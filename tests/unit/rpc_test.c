@@ -306,10 +306,10 @@ static uint8_t pattern(size_t i)
     return (uint8_t)(i * 131 + i / 251);
 }
 
-static void peer_answer_fetch(struct world *w, struct asked q, size_t size)
+static void encode_fetch(struct writer *to, struct asked q, size_t size, size_t seed)
 {
     uint8_t *data = mem_alloc(size);
-    for (size_t i = 0; i < size; i++) data[i] = pattern(i);
+    for (size_t i = 0; i < size; i++) data[i] = pattern(i + seed);
     struct fetch_response_partition_data p = fetch_response_partition_data_default;
     p.records.bytes = (struct bytes){data, size};
     struct fetch_response_fetchable_topic_response t = fetch_response_fetchable_topic_response_default;
@@ -318,8 +318,17 @@ static void peer_answer_fetch(struct world *w, struct asked q, size_t size)
     struct fetch_response res = fetch_response_default;
     res.responses = &t;
     res.responses_count = 1;
-    peer_answer(&w->peer, q, &res);
+    answer_encode(to, q, q.version, &res);
     mem_free(data);
+}
+
+static void peer_answer_fetch(struct world *w, struct asked q, size_t size)
+{
+    struct writer to;
+    writer_init(&to, NULL);
+    encode_fetch(&to, q, size, 0);
+    peer_write(&w->peer, to.buf->data, to.size);
+    writer_fini(&to);
 }
 
 static void fetch(struct world *w, int i, size_t size)
@@ -349,6 +358,38 @@ static void records_stay_where_they_were_received(void **state)
             if (c->records.data[k] != pattern(k)) fail_msg("byte %zu of answer %d", k, i);
         assert_true(c->records.data >= c->frame->data);
         assert_true(c->records.data + sizes[i] <= c->frame->data + c->frame->cap);
+    }
+    world_stop(&w);
+}
+
+/* All come in one turn, and each ends where a receive does: nothing is left over when the next one begins. */
+static void a_frame_that_is_held_is_not_received_over(void **state)
+{
+    (void)state;
+    enum { COUNT = 5, RECEIVED_AT_ONCE = 16 << 10 };
+    struct world w = {0};
+    world_start(&w);
+    struct writer to;
+    writer_init(&to, NULL);
+    size_t size = 0;
+    for (int i = 0; i < COUNT; i++) {
+        send_call(&w, i, API_FETCH, &fetch_request_default, WAIT_MS_MAX);
+        struct asked q = peer_take(&w.peer);
+        if (i == 0) {
+            encode_fetch(&to, q, RECEIVED_AT_ONCE / 2, 0);
+            size = RECEIVED_AT_ONCE / 2 + RECEIVED_AT_ONCE - to.size;
+            to.size = 0;
+        }
+        encode_fetch(&to, q, size, (size_t)i);
+        assert_int_equal(to.size, (size_t)(i + 1) * RECEIVED_AT_ONCE);
+    }
+    peer_write(&w.peer, to.buf->data, to.size);
+    writer_fini(&to);
+    UNTIL(w.loop, w.told == COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(w.calls[i].records.size, size);
+        for (size_t k = 0; k < size; k++)
+            if (w.calls[i].records.data[k] != pattern(k + (size_t)i)) fail_msg("byte %zu of answer %d", k, i);
     }
     world_stop(&w);
 }
@@ -698,6 +739,7 @@ int main(void)
         cmocka_unit_test(names_are_looked_up_and_all_their_addresses_tried),
         cmocka_unit_test(a_connection_closed_in_its_lookup_is_forgotten),
         cmocka_unit_test(records_stay_where_they_were_received),
+        cmocka_unit_test(a_frame_that_is_held_is_not_received_over),
         cmocka_unit_test(an_announcement_alone_gets_no_memory),
         cmocka_unit_test(half_frames_and_many_in_one_are_the_same),
         cmocka_unit_test(nobody_there_is_told_as_refused),

@@ -295,7 +295,7 @@ static void produce_collect_appends(struct produce *p)
         struct produce_part *part = &p->parts[i];
         if (!part->p || part->out->error_code) continue;
         const struct append *a = &part->append;
-        /* A duplicate was written before: the client learns where. */
+        /* A duplicate was written before: the client learns where, or in the end that nobody knows. */
         if (a->kerr && a->kerr != KERR_DUPLICATE_SEQUENCE_NUMBER) {
             part_fail(part, a->kerr, NULL);
             continue;
@@ -418,12 +418,21 @@ static void add_endpoints(struct request *rq, struct produce *p)
             .node_id = list[i].id, .host = list[i].host, .port = list[i].port, .rack = list[i].rack};
 }
 
+/* Clients take this for a success without an offset.  (Kafka's brokers say OUT_OF_ORDER_SEQUENCE_NUMBER, after which
+ * the Java client repeats the batch until its delivery.timeout.ms is over.) */
+static void part_name_old_duplicate(struct produce_part *part)
+{
+    if (part->appended && !part->out->error_code && part->append.base_offset < 0)
+        part->out->error_code = KERR_DUPLICATE_SEQUENCE_NUMBER;
+}
+
 static enum step produce_finish(struct request *rq, struct produce *p)
 {
     bool failed = false;
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
         failed |= part->out->error_code != KERR_NONE;
+        part_name_old_duplicate(part);
         buf_unref(part->packed);
         if (!part->p) continue;
         if (p->waiting) partition_unwait(part->p, &part->waiter);

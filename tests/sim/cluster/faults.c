@@ -81,6 +81,33 @@ static void power_off(struct world *w)
     machine_start_later(n, some_time(w));
 }
 
+static struct machine *the_controller(struct world *w)
+{
+    for (int i = 0; i < w->setup.nodes; i++)
+        if (machine_is_controller(&w->nodes[i])) return &w->nodes[i];
+    return NULL;
+}
+
+static void kill_controller(struct world *w)
+{
+    struct machine *n = the_controller(w);
+    if (!n) return;
+    machine_kill(n, false);
+    machine_start_later(n, some_time(w));
+}
+
+/* The controller's host and another one, which is up again before there is a new controller. */
+static void power_off_two(struct world *w)
+{
+    struct machine *n = the_controller(w);
+    if (!n || w->setup.nodes < 3) return;
+    struct machine *o = other_node(w, n);
+    machine_kill(n, true);
+    machine_start_later(n, some_time(w));
+    machine_kill(o, true);
+    machine_start_later(o, draw_between(w, 1, 200 * MS));
+}
+
 static void stop_one(struct world *w)
 {
     struct machine *n = some_node(w);
@@ -167,8 +194,9 @@ static const struct {
     void (*run)(struct world *w);
     unsigned weight_max;
 } rows[] = {
-    {kill_one, 10}, {power_off, 6}, {stop_one, 6},  {pause_one, 8}, {cut_one_way, 6}, {cut_both_ways, 6},
-    {isolate, 4},   {refuse, 4},    {cut_store, 5}, {expire, 4},    {fill_disk, 0},
+    {kill_one, 10},     {power_off, 6},       {stop_one, 6},      {pause_one, 8}, {cut_one_way, 6},
+    {cut_both_ways, 6}, {isolate, 4},         {refuse, 4},        {cut_store, 5}, {expire, 4},
+    {fill_disk, 0},     {kill_controller, 4}, {power_off_two, 4},
 };
 
 static void on_fault(struct timer *t)
@@ -194,7 +222,8 @@ void faults_start(struct world *w)
 {
     _Static_assert(ARRAY_COUNT(rows) <= ARRAY_COUNT(w->setup.weights), "a weight each");
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
-        bool off = rows[i].weight_max == 0 || (rows[i].run == power_off && !w->setup.power);
+        bool off =
+            rows[i].weight_max == 0 || ((rows[i].run == power_off || rows[i].run == power_off_two) && !w->setup.power);
         w->setup.weights[i] = off ? 0 : (unsigned)draw(w, rows[i].weight_max + 1);
     }
     w->setup.weights[0]++; /* never all of them none */

@@ -1,6 +1,7 @@
 /* machine.c: the brokers: their processes, disks, clocks and sessions. */
 #include <string.h>
 
+#include "controller/controller.h"
 #include "replica/replicas.h"
 #include "world.h"
 
@@ -208,9 +209,11 @@ static char *config_text(const struct machine *n)
                       "replica.high.watermark.checkpoint.interval.ms=1000\n"
                       "leader.imbalance.check.interval.seconds=5\n"
                       "group.initial.rebalance.delay.ms=100\n"
+                      "controller.fast.failure.detection=%s\n"
                       "%s",
                       n->index + 1, n->index + 1, PORT, MIN(n->w->setup.nodes, 3), MIN(n->w->setup.nodes, 3),
                       n->w->setup.nodes > 1 ? 2 : 1, n->w->setup.power ? "1" : "9223372036854775807",
+                      n->w->setup.slow_detection ? "false" : "true",
                       n->w->setup.nodes > 1 ? "zookeeper.connect=store:2181\nzookeeper.session.timeout.ms=6000\n" : "");
 }
 
@@ -314,6 +317,13 @@ void machine_pause(struct machine *n, int64_t for_us)
 bool machine_serves(const struct machine *n)
 {
     return n->state == MACHINE_UP && broker_is_started(n->run);
+}
+
+bool machine_is_controller(const struct machine *n)
+{
+    if (n->state == MACHINE_DOWN) return false;
+    const struct broker *br = broker_of(n->run);
+    return br->controller && controller_state(br->controller) == CONTROLLER_ACTIVE;
 }
 
 /* ---- Turns */

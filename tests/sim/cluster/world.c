@@ -180,6 +180,7 @@ static void choose_setup(struct world *w)
     s->nodes = w->opt.nodes ? w->opt.nodes : (int)draw_between(w, 3, NODES_MAX);
     s->clients = CLIENTS_MAX;
     s->power = one_in(w, 4);
+    s->slow_detection = one_in(w, 8);
     s->fault_every_us = draw_between(w, 200 * MS, 3 * S);
     s->faults_until_us = draw_between(w, 3 * S, 20 * S);
     w->topic_count = 2;

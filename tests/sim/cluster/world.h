@@ -227,6 +227,7 @@ struct setup {
     int64_t fault_every_us;
     unsigned weights[16]; /* of the faults, see faults.c */
     bool power;           /* logs are flushed before they count, and power goes off */
+    bool slow_detection;  /* the dead are gone when their sessions are */
 };
 
 struct world_options {
@@ -325,6 +326,8 @@ void machine_expire(struct machine *n);
 /* Sessions that were not heard of for too long expire. */
 void sessions_start(struct world *w);
 bool machine_serves(const struct machine *n);
+/* As it believes. */
+bool machine_is_controller(const struct machine *n);
 /* Its replica, NULL: it has none now. */
 struct partition *machine_partition(const struct machine *n, const char *topic, int partition);
 
