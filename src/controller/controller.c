@@ -437,19 +437,6 @@ static void broker_read(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
-<<<<<<< HEAD
-=======
-static bool state_is_sound(const struct read *rd, const struct znode_state *zs, struct fault *f)
-{
-    bool sound = zs->leader_epoch >= 0 && ids_are_sound(zs->isr, zs->isr_count);
-    if (!sound)
-        fault_set(f, ERR_CORRUPT,
-                  "The state of %.*s-%d in the coordination store has an epoch or an in-sync set that cannot be.",
-                  STR_ARG(rd->topic->name), rd->partition);
-    return sound;
-}
-
->>>>>>> core
 static void topic_read(void *arg, const struct coord_result *r)
 {
     struct read *rd = arg;

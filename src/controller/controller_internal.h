@@ -154,8 +154,6 @@ int32_t *ids_copy(const int32_t *ids, int32_t count);
 /* What can be the ids of replicas: none is negative, named twice or one too many. */
 bool ids_are_sound(const int32_t *ids, int32_t count);
 bool ids_have(const int32_t *ids, int32_t count, int32_t id);
-/* Broker ids, each once, and not too many of them. */
-bool ids_are_sound(const int32_t *ids, int32_t count);
 struct broker *broker_find(const struct controller *c, int32_t id);
 struct broker *broker_put(struct controller *c, int32_t id);
 void broker_remove(struct controller *c, struct broker *b);

@@ -75,17 +75,6 @@ static void partition_load(struct controller_partition *p, const struct znode_re
     p->removing_count = zr->removing_count;
 }
 
-<<<<<<< HEAD
-=======
-bool ids_are_sound(const int32_t *ids, int32_t count)
-{
-    if (count > CONTROLLER_REPLICAS_MAX) return false;
-    for (int32_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids_have(ids, i, ids[i])) return false;
-    return true;
-}
-
->>>>>>> core
 static bool replicas_are_sound(const struct znode_replicas *zr)
 {
     return ids_are_sound(zr->replicas, zr->replica_count) && ids_are_sound(zr->adding, zr->adding_count) &&

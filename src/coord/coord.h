@@ -166,8 +166,8 @@ size_t coord_op_bytes(const struct coord_op *op);
 
 /* Ends the session: calls made before it are executed, ephemeral nodes removed, watches dropped.  While an ensemble is
  * out of reach nothing is waited for: what is not done ends with ERR_CLOSED.  `closed` runs on `loop` after every
- * result and event was delivered; `c` is gone by then.  The loops must be running until then.  Whoever is given a result
- * meanwhile may make the next call: it ends with ERR_CLOSED. */
+ * result and event was delivered; `c` is gone by then.  The loops must be running until then.  Whoever is given a
+ * result meanwhile may make the next call: it ends with ERR_CLOSED. */
 void coord_close(struct coord *c, struct loop *loop, void (*closed)(void *arg), void *arg);
 
 /* Makes each of the paths with its parents, without data, where they are missing.  `done` gets one result: OK or the

@@ -47,10 +47,9 @@ void producers_clear(struct producers *ps);
 /* What became of a batch. */
 struct producers_result {
     /* NONE: queued.  DUPLICATE_SEQUENCE_NUMBER: one of the producer's last five batches, whose offsets and timestamp
-     * follow; it may itself still be queued, and the duplicate may be acknowledged only when that one is written.  Or an
-     * older one: base_offset is -1, and it lies at or before last_offset.
-     * OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED: not
-     * queued, nothing changed. */
+     * follow; it may itself still be queued, and the duplicate may be acknowledged only when that one is written.  Or
+     * an older one: base_offset is -1, and it lies at or before last_offset. OUT_OF_ORDER_SEQUENCE_NUMBER,
+     * INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED: not queued, nothing changed. */
     enum kerr kerr;
     int64_t base_offset, last_offset, timestamp;
     /* The batch was a marker that ended a transaction with records here; if `aborted`, `txn` goes into the segment's

@@ -309,7 +309,7 @@ static bool anew_when_full(unsigned calls, enum err why, int64_t after, int64_t 
     struct crash_world c;
     cut_begin(&c);
     append_ok(&c.w, (struct batch_spec){.producer_id = 7, .count = 1});
-    assert_int_equal(plog_epoch_begin(c.w.pl, 3, false), OK);
+    assert_int_equal(plog_epoch_begin(c.w.pl, 3), OK);
     assert_int_equal(plog_flush(c.w.pl), OK);
     fs_sim_set_fault(c.disk, &(struct fs_sim_fault){.calls = calls, .after = after, .times = INT64_MAX, .e = why});
     enum err e = plog_start_anew(c.w.pl, at);

@@ -258,7 +258,7 @@ static void what_is_appended_after_an_epoch_has_begun_is_of_it(void **state)
     world_init(&w);
     world_open(&w);
     append_ok(&w, (struct batch_spec){.count = 10, .leader_epoch = 2});
-    assert_int_equal(plog_epoch_begin(w.pl, 3, false), OK);
+    assert_int_equal(plog_epoch_begin(w.pl, 3), OK);
     append_ok(&w, (struct batch_spec){.count = 5, .leader_epoch = 2});
     struct plog_slice slice;
     uint8_t header[BATCH_HEADER_SIZE];
