@@ -65,7 +65,7 @@ def test_a_follower_cuts_what_its_new_leader_does_not_have(cluster):
     write(cluster[FOLLOWER], "parted", b"for both", 5)
     wait_same(cluster, "parted", 50)
     cluster[LEADER].pause()
-    write(cluster[FOLLOWER], "parted", b"lost, as acks=1 may be", 30, acks=1)
+    write(cluster[FOLLOWER], "parted", b"lost, as acks=1 may be", 200, acks=1)
     cluster[FOLLOWER].kill()
     cluster[LEADER].resume()
     wait_until(lambda: leader_of(cluster, "parted") == LEADER, 60, "the other one leads")
@@ -74,5 +74,5 @@ def test_a_follower_cuts_what_its_new_leader_does_not_have(cluster):
     cluster.wait_whole()
     with cluster[LEADER].connect() as c:
         end = log_end(c, "parted", 0)
-    assert 60 <= end < 350  # one answer was on its way at most
+    assert 60 <= end < 2060  # one answer was on its way at most, which had not waited for all
     wait_same(cluster, "parted", end)
