@@ -60,7 +60,12 @@ static void append_one(struct plog *pl)
     ASSERT(batch_builder_finish(&bb, &w) == OK);
     batch_builder_fini(&bb);
     struct append a = {
-        .data = w.buf->data, .size = w.size, .leader_epoch = -1, .now_ms = 1700000000000, .done = was_done};
+        .data = w.buf->data,
+        .size = w.size,
+        .leader_epoch = plog_last_epoch_begun(pl), /* they only grow */
+        .now_ms = 1700000000000,
+        .done = was_done,
+    };
     ASSERT(batch_parse_header(&a.info, a.data, INT32_MAX) == OK);
     plog_append(pl, &a);
     ASSERT(a.kerr == KERR_NONE && a.base_offset + 1 == plog_end(pl));

@@ -23,17 +23,12 @@ BUGS = {
     "offsets_of_a_log_that_was_not_cut_used_again": (
         "replica/fetcher_answer.c", "    followed_cut(fo, MIN(at, end), false);\n",
         "    followed_cut(fo, MAX(at, end), false);\n"),
-    "a_broker_of_an_earlier_life_in_the_in_sync_set": (
-        "controller/alter_partition.c",
-        "        if (epoch != EPOCH_UNKNOWN && epoch != broker_find(wo->c, isr[i])->epoch) return false;\n", ""),
     "a_follower_that_leaves_and_is_not_waited_for_before_the_controller_says_so": (
-        "replica/in_sync.c", "    return f->state != FOLLOWER_OUT || (f->eligible && is_caught_up(s, f, end));\n",
-        "    return f->state == FOLLOWER_IN || (f->eligible && is_caught_up(s, f, end));\n"),
+        "replica/in_sync.c", "    return f->state != FOLLOWER_OUT || (f->eligible && !f->refused && is_caught_up(s, f, end));\n",
+        "    return f->state == FOLLOWER_IN || (f->eligible && !f->refused && is_caught_up(s, f, end));\n"),
     "a_produce_where_nobody_leads": (
         "replica/partition.c", "    return atomic_load(&p->leads) ? KERR_NONE : KERR_NOT_LEADER_OR_FOLLOWER;\n",
         "    return KERR_NONE;\n"),
-    "a_checkpoint_of_the_high_watermark_too_high": (
-        "replica/replicas_upkeep.c", "    return partition_high_watermark(p);\n", "    return plog_end(p->pl);\n"),
     "a_duplicate_that_is_not_known": (
         "plog/producers.c", "        if (kept->last_sequence == last_sequence && batch_first_sequence(kept) == "
         "b->base_sequence) return kept;\n", "        if (kept->last_sequence < -1) return kept;\n"),

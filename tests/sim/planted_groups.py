@@ -81,8 +81,8 @@ BUGS = {
         "group/replay.c", "    group_position_put(grp, pos, offset);\n",
         "    if (!pos->committed) group_position_put(grp, pos, offset);\n"),
     "a_group_loaded_as_it_was_first": (
-        "group/replay.c", "    group_restore(grp ? grp : group_make(sh, id), &v);\n",
-        "    if (!grp) group_restore(group_make(sh, id), &v);\n"),
+        "group/replay.c", "    if (!grp) grp = group_make(sh, id);\n    group_restore(grp, &v);\n",
+        "    if (!grp) group_restore(grp = group_make(sh, id), &v);\n"),
     "a_group_that_comes_back_without_its_tombstone": (
         "group/replay.c", "        group_remove(sh, id);\n", ""),
     "offsets_that_expire_though_they_are_consumed": (
