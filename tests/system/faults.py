@@ -147,7 +147,7 @@ class Chaos:
         said, goal = len(broker.output()), self.load.acknowledged() + 200
 
         def felt():
-            """Who leads everything and is full refuses all writes, which then wait for room."""
+            """Who leads all of the load and is full refuses all its writes, which then wait for room."""
             full = "log_dir_full" in broker.output()[said:]
             return self.load.acknowledged() >= goal or full and self._leads_all(broker)
 
@@ -155,7 +155,8 @@ class Chaos:
         (broker.log_dir / BALLAST).unlink()
 
     def _leads_all(self, broker):
-        return all(leader == broker.number for leader, _, _ in self.cluster.states().values())
+        states = self.cluster.states().items()
+        return all(leader == broker.number for (topic, _), (leader, _, _) in states if topic == self.load.topic)
 
     def cut_brokers(self):
         one, other = self.dice.sample([f"b{b.number}" for b in self.cluster], 2)

@@ -134,8 +134,10 @@ def test_a_live_broker_whose_port_refuses_costs_no_record(cluster, whom):
     victim = others(cluster, controller)[0]
     name = f"b{victim.number}"
     cluster.network.refuse(name, victim.port, f"b{controller.number}" if whom == "the-controller" else None)
+    row = {"PartitionIndex": 0, "BrokerIds": [controller.number]}
     with controller.connect() as c:  # it is noticed when there is something to say
-        assert c.create_topic("news").ErrorCode == 0
+        made = {"Name": "news", "NumPartitions": -1, "ReplicationFactor": -1, "Assignments": [row], "Configs": []}
+        assert c.call("CreateTopics", Topics=[made], timeoutMs=30000).Topics[0].ErrorCode == 0
     load.wait_progress(500, 90)
     if victim.kind == "barnabas":
         led = lambda: [k for k, (leader, _, _) in cluster.states().items() if leader == victim.number]  # noqa: E731

@@ -1,13 +1,11 @@
 """A full disk is a state: produce is refused, all that makes room goes on, and service comes back by itself."""
 
-import contextlib
 import os
 import random
 
 import pytest
 
 import batches
-import groups
 from batches import Record, build
 from brokers import wait_until
 from disks import Disk
@@ -209,67 +207,4 @@ def test_inodes_can_run_out_too(fresh_broker, tmp_path, topic_name):
             wait_until(
                 lambda: c.produce(topic_name, 0, build([Record(value=b"v")])).ErrorCode == 0, 60, "it is served again"
             )
-        broker.stop()
-
-
-
-GROUPS = [f"g{i}" for i in range(8)]
-
-
-def committed(conn, group, topic):
-    return groups.fetch(conn, group, [(topic, 0)])[topic, 0].CommittedOffset
-
-
-@pytest.mark.timeout(300)
-def test_a_cleaning_that_the_full_disk_interrupts_goes_on_when_there_is_room(fresh_broker, tmp_path, topic_name):
-    with Disk(tmp_path / "disk", megabytes=64) as disk:
-        config = {
-            "log.dirs": disk.path / "logs",
-            "log.dir.reserve.bytes": 0,
-            "offsets.topic.num.partitions": 1,
-            "offsets.topic.segment.bytes": 65536,
-            "log.cleaner.min.cleanable.ratio": 0.01,
-            "log.cleaner.backoff.ms": 100,
-        }
-        broker = fresh_broker(config).start()
-        last = dict.fromkeys(GROUPS, 0)
-
-        def commit_some(conn):
-            """For some of them there may be no room."""
-            for group in GROUPS * 5:
-                row = {"CommittedOffset": last[group] + 1, "CommittedMetadata": "m" * 2000}
-                last[group] += groups.commit(conn, group, {(topic_name, 0): row})[topic_name, 0] == Kerr.NONE
-            return True
-
-        def cleaned():
-            return broker.output().count("log_cleaned")
-
-        with broker.connect() as c:
-            c.new_topic(topic_name)
-            for group in GROUPS:
-                groups.await_loaded(c, group)
-            wait_until(lambda: commit_some(c) and cleaned() > 0, 60, "the offsets are compacted")
-            ballast = disk.ballast(leave=1_000_000)
-            wait_until(lambda: commit_some(c) and times_full(broker) > 0, 60, "the disk is full")
-            with (disk.path / "crumbs").open("wb", buffering=0) as crumbs:
-
-                def stuff():
-                    with contextlib.suppress(OSError):
-                        while crumbs.write(b"c" * 4096):
-                            pass
-                    commit_some(c)
-                    return "cleaning_failed" in broker.output()
-
-                wait_until(stuff, 60, "a cleaning finds no room")
-            ballast.unlink()
-            before = cleaned()
-            wait_until(lambda: commit_some(c) and cleaned() > before, 120, "the offsets are compacted again")
-            assert {group: committed(c, group, topic_name) for group in GROUPS} == last
-        assert "log_failed" not in broker.output()
-        broker.kill()
-        broker.start()
-        with broker.connect() as c:
-            for group in GROUPS:
-                groups.await_loaded(c, group)
-            assert {group: committed(c, group, topic_name) for group in GROUPS} == last
         broker.stop()
