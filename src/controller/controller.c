@@ -263,11 +263,17 @@ static void features_read(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
+/* /controller, as it was read. */
+static bool is_ours(const struct controller *c, const struct coord_result *r)
+{
+    return r->err == OK && r->stat.ephemeral_owner == coord_session_id(c->opt.coord);
+}
+
 static void controller_seen(void *arg, const struct coord_result *r)
 {
     struct office *o = arg;
     o->lost = r->err == OK;
-    o->ours = r->err == OK && r->stat.ephemeral_owner == coord_session_id(o->c->opt.coord);
+    o->ours = is_ours(o->c, r);
     if (r->err && r->err != ERR_NOT_FOUND) office_fault(o, r->err, "/controller", r->text);
     event_call_done(o->c, &o->ev, OK);
 }
@@ -321,28 +327,45 @@ static void office_run_done(void *arg, const struct coord_result *r)
     event_call_done(o->c, &o->ev, OK);
 }
 
-/* /controller was made, changed or deleted: whoever is in office has lost it, whoever waits may run. */
+static void office_taken_away(struct controller *c)
+{
+    controller_depose(c);
+    controller_pump(c);
+}
+
+static void office_looked_at(void *arg, const struct coord_result *r)
+{
+    struct controller *c = arg;
+    if (is_ours(c, r) || c->stopping || c->state == CONTROLLER_STANDBY || coord_session_over(r->err)) return;
+    office_taken_away(c);
+}
+
+/* /controller was made, changed or deleted.  Who waits may run, unless that is under way.  Who is in office, or reads
+ * what it has taken over, has lost it if the node has gone; a change may be none (coord.h). */
 static void office_watch_fired(void *arg, enum coord_event event, struct str path)
 {
     struct controller *c = arg;
-    (void)event;
     (void)path;
-    if (c->stopping || c->no_session || c->office_queued || timer_is_set(&c->retry)) return; /* that looks for itself */
+    if (c->stopping || c->no_session) return;
     if (c->state == CONTROLLER_STANDBY) {
-        office_queue(c);
-        return;
+        if (!c->office_queued && !timer_is_set(&c->retry)) office_queue(c);
+    } else if (event == COORD_NODE_CHANGED) {
+        coord_exists(c->opt.coord, ZNODE_CONTROLLER, (struct coord_watch){office_watch_fired, c},
+                     (struct coord_to){c->opt.loop, office_looked_at, c});
+    } else {
+        office_taken_away(c);
     }
-    controller_depose(c);
-    controller_pump(c);
 }
 
 static void office_watched(void *arg, const struct coord_result *r)
 {
     struct office *o = arg;
-    if (r->err == ERR_NOT_FOUND)
-        o->lost = false; /* gone meanwhile: run again */
-    else if (r->err)
+    if (r->err && r->err != ERR_NOT_FOUND)
         office_fault(o, r->err, "/controller", r->text);
+    else if (o->won && !is_ours(o->c, r))
+        controller_depose(o->c); /* taken away before it was watched */
+    else if (r->err)
+        o->lost = false; /* gone meanwhile: run again */
     event_call_done(o->c, &o->ev, OK);
 }
 
