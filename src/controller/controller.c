@@ -59,16 +59,22 @@ static void release_office(struct controller *c)
     coord_multi(c->opt.coord, ops, ARRAY_COUNT(ops), (struct coord_to){c->opt.loop, office_released, c});
 }
 
-static void leave_office(struct controller *c)
+/* With what was to be done by them: events that are queued for it are dropped. */
+static void drop_tables(struct controller *c)
 {
-    bool wrong = c->tables_wrong;
-    if (c->state != CONTROLLER_STANDBY && !c->session_ended) release_office(c);
-    c->deposed = c->tables_wrong = c->session_ended = c->fenced = false;
-    c->reassign_queued = c->others_queued = c->listed = false;
+    c->reassign_queued = c->others_queued = c->listed = c->fenced = false;
     balance_stop(c);
     deletion_abandon(c);
     state_clear(c);
     state_set(c, CONTROLLER_STANDBY);
+}
+
+static void leave_office(struct controller *c)
+{
+    bool wrong = c->tables_wrong;
+    if (c->state != CONTROLLER_STANDBY && !c->session_ended) release_office(c);
+    c->deposed = c->tables_wrong = c->session_ended = false;
+    drop_tables(c);
     if (c->no_session) return; /* controller_session_renewed() */
     if (wrong)
         run_later(c, OFFICE_RETRY_US); /* not at once: what went wrong may go wrong again */
@@ -608,8 +614,7 @@ static enum step office_failed(struct controller *c, struct office *o)
     enum err e = o->fault.code;
     if (e != ERR_EXPIRED) controller_fail(c, &o->fault); /* a session may expire */
     if (c->state != CONTROLLER_STANDBY) release_office(c);
-    state_clear(c);
-    state_set(c, CONTROLLER_STANDBY);
+    drop_tables(c);
     office_end(o);
     /* A closed session does not come back; anything else may. */
     if (e != ERR_CLOSED && !c->no_session) run_later(c, e == ERR_CORRUPT ? OFFICE_RETRY_CORRUPT_US : OFFICE_RETRY_US);
