@@ -38,12 +38,11 @@ struct brokers_event {
     bool reachable;
     int32_t *ids; /* as listed */
     size_t id_count;
-    int32_t *came; /* registered anew */
+    int32_t *came; /* registered anew, or reached elsewhere or again: to be told everything */
     size_t came_count, came_cap;
     int32_t *restarted; /* those of them that had been there with another epoch */
     size_t restarted_count, restarted_cap;
     bool went;        /* somebody has gone */
-    bool changed;     /* somebody has other addresses */
     const char *mend; /* nobody came or went, but this is a reason to look whether all have leaders; else NULL */
     struct elections elections;
     struct changes changes;
@@ -188,6 +187,13 @@ static void process_came(struct brokers_event *be, int32_t id, bool restarted)
     be->restarted[be->restarted_count++] = id;
 }
 
+/* The channel begins anew with it, and what was on its way may be lost. */
+static void address_changed(struct brokers_event *be, int32_t id)
+{
+    broker_find(be->c, id)->unreachable = false;
+    add_came(be, id);
+}
+
 static void registration_seen(struct brokers_event *be, int32_t id, const struct coord_result *r)
 {
     struct controller *c = be->c;
@@ -206,7 +212,7 @@ static void registration_seen(struct brokers_event *be, int32_t id, const struct
     if (!known || restarted)
         process_came(be, id, restarted);
     else
-        be->changed = true;
+        address_changed(be, id);
 }
 
 static void registration_read(void *arg, const struct coord_result *r)
@@ -391,7 +397,7 @@ static void tell(struct brokers_event *be)
 
 static bool is_news(struct brokers_event *be)
 {
-    return be->loaded || be->mend || be->went || be->changed || be->came_count;
+    return be->loaded || be->mend || be->went || be->came_count;
 }
 
 static enum step brokers_failed(struct brokers_event *be)
