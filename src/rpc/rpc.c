@@ -200,6 +200,17 @@ static bool call_encode(struct rpc *r, const struct rpc_call *call, struct write
     return true;
 }
 
+/* What is sent makes room, once it is half of all: under a load that never lets the buffer run empty it would grow
+ * without end. */
+static void send_compact(struct rpc *r)
+{
+    size_t left = r->send.size - r->send_at;
+    if (r->send_at < left) return;
+    memmove(r->send.buf->data, r->send.buf->data + r->send_at, left);
+    r->send.size = left;
+    r->send_at = 0;
+}
+
 /* Puts the frame behind those that are not sent yet; the idle hook sends what one turn has collected. */
 static void queue_frame(struct rpc *r, struct writer *frame)
 {
@@ -208,6 +219,7 @@ static void queue_frame(struct rpc *r, struct writer *frame)
         r->send = *frame;
         writer_init(frame, r->opt.bufs);
     } else {
+        send_compact(r);
         writer_bytes(&r->send, frame->buf->data, frame->size);
     }
     loop_idle_once(r->opt.loop, &r->idle);
