@@ -135,3 +135,18 @@ void changes_tell(struct changes *cs, struct sending *s)
     for (size_t i = 0; i < cs->count; i++)
         sending_add_partition(s, cs->list[i].topic, cs->list[i].partition, cs->list[i].is_new);
 }
+
+void changes_tell_in_sync_sets(struct changes *cs)
+{
+    bool reassigned = false;
+    if (cs->count == 0) return;
+    changes_log(cs);
+    struct sending *s = sending_new(cs->c);
+    for (size_t i = 0; i < cs->count; i++) {
+        const struct change *ch = &cs->list[i];
+        sending_add_metadata(s, ch->topic, ch->partition);
+        reassigned = reassigned || partition_is_reassigned(&ch->topic->partitions[ch->partition]);
+    }
+    sending_send(s, NULL, NULL);
+    if (reassigned) reassign_queue(cs->c, false);
+}

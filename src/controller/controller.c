@@ -502,35 +502,14 @@ static void office_read_topics(struct office *o)
     }
 }
 
-static bool state_is_sound(const struct read *rd, const struct znode_state *zs, struct fault *f)
-{
-    bool sound = zs->leader_epoch >= 0 && ids_are_sound(zs->isr, zs->isr_count);
-    if (!sound)
-        fault_set(f, ERR_CORRUPT,
-                  "The state of %.*s-%d in the coordination store has an epoch or an in-sync set that cannot be.",
-                  STR_ARG(rd->topic->name), rd->partition);
-    return sound;
-}
-
 static void state_read(void *arg, const struct coord_result *r)
 {
     struct read *rd = arg;
     struct office *o = rd->o;
     struct controller_partition *p = &rd->topic->partitions[rd->partition];
-    struct znode_state zs;
     if (r->err == OK) {
         struct fault f = {OK, ""};
-        if (znode_state_decode(&o->scratch, r->path, r->data, &zs, &f) == OK && state_is_sound(rd, &zs, &f)) {
-            p->leader = zs.leader;
-            p->leader_epoch = zs.leader_epoch;
-            p->controller_epoch = zs.controller_epoch;
-            p->leader_recovery_state = zs.leader_recovery_state;
-            p->state_version = r->stat.version;
-            p->state_zxid = r->stat.mzxid;
-            partition_set_isr(p, zs.isr, zs.isr_count);
-        } else {
-            rd->topic->left_out = office_malformed(o, &f);
-        }
+        if (partition_load_state(p, r, &o->scratch, &f)) rd->topic->left_out = office_malformed(o, &f);
     } else if (r->err != ERR_NOT_FOUND) {
         office_fault(o, r->err, "a partition's state", r->text);
     }
@@ -678,8 +657,7 @@ static enum step office_run(struct controller *c, struct event *ev)
     if (won) {
         state_set(c, CONTROLLER_ACTIVE);
         brokers_queue(c, true);
-        log_dirs_watch(c);
-        isr_changes_watch(c);
+        notifications_watch(c);
         others_look(c);
         balance_start(c);
     } else if (!lost) {

@@ -150,6 +150,9 @@ void topic_resize(struct topic *t, int32_t count);
 /* Lists are copied. */
 void partition_set_replicas(struct controller_partition *p, const int32_t *replicas, int32_t count);
 void partition_set_isr(struct controller_partition *p, const int32_t *isr, int32_t count);
+/* Takes over what the state's node says, unless it cannot be: ERR_CORRUPT.  `scratch` is for decoding. */
+MUST_USE enum err partition_load_state(struct controller_partition *p, const struct coord_result *r,
+                                       struct arena *scratch, struct fault *f);
 int32_t *ids_copy(const int32_t *ids, int32_t count);
 /* What can be the ids of replicas: none is negative, named twice or one too many. */
 bool ids_are_sound(const int32_t *ids, int32_t count);
@@ -307,6 +310,9 @@ void changes_add_topic(struct changes *cs, struct topic *t);
 void changes_write(struct changes *cs);
 /* Once they are written: into the log, and LeaderAndIsr for each. */
 void changes_tell(struct changes *cs, struct sending *s);
+/* Of in-sync sets that leaders have changed: into the log, and UpdateMetadata alone, since the leader knows.  One may
+ * be what a reassignment has waited for. */
+void changes_tell_in_sync_sets(struct changes *cs);
 /* Into the log alone. */
 void changes_log(const struct changes *cs);
 struct bytes partition_encode(const struct controller_partition *p, struct arena *a);
@@ -372,13 +378,37 @@ bool replica_is_alive(const struct controller *c, const struct controller_partit
 void replicas_online_again(struct controller *c, int32_t broker_id);
 /* Learns from a LeaderAndIsr's answer which replicas are offline, and moves their leaders. */
 void log_dirs_answered(struct controller *c, int32_t broker_id, const struct leader_and_isr_response *r);
-/* From now on looks at what brokers tell of their directories.  When the office is taken. */
-void log_dirs_watch(struct controller *c);
 
-/* --- isr_changes.c: in-sync sets that brokers change by themselves --- */
+/* --- notifications.c: what brokers tell by nodes of a sequence --- */
 
-/* From now on looks at what brokers tell of them.  When the office is taken. */
-void isr_changes_watch(struct controller *c);
+/* Those below one path that are there at a time. */
+struct notifications {
+    struct event ev;
+    struct controller *c;
+    const struct notification_kind *kind;
+    struct arena arena; /* lives as long as the event */
+    struct str *paths;
+    size_t count;
+    void *told; /* the kind's own: what they say */
+    struct changes changes;
+};
+
+struct notification_kind {
+    struct str path;
+    /* Takes over what one node says.  It goes like the others when that is malformed, and `f` explains. */
+    enum err (*read)(struct notifications *ns, const struct coord_result *r, struct fault *f);
+    /* All are read: asks the store for more.  NULL: needs nothing. */
+    void (*look)(struct notifications *ns);
+    void (*act)(struct notifications *ns);
+};
+
+/* From now on looks at all kinds.  When the office is taken. */
+void notifications_watch(struct controller *c);
+/* For a call to the store that the event waits for. */
+struct coord_to notifications_to(struct notifications *ns, coord_done_fn done, void *arg);
+
+extern const struct notification_kind isr_change_notifications; /* isr_changes.c */
+extern const struct notification_kind log_dir_notifications;    /* log_dirs.c */
 
 /* --- others.c: what others write into the store --- */
 

@@ -203,6 +203,26 @@ void partition_set_isr(struct controller_partition *p, const int32_t *isr, int32
     p->isr_count = count;
 }
 
+enum err partition_load_state(struct controller_partition *p, const struct coord_result *r, struct arena *scratch,
+                              struct fault *f)
+{
+    struct znode_state zs;
+    enum err e = znode_state_decode(scratch, r->path, r->data, &zs, f);
+    if (e) return e;
+    if (zs.leader_epoch < 0 || !ids_are_sound(zs.isr, zs.isr_count))
+        return fault_set(f, ERR_CORRUPT,
+                         "%.*s in the coordination store has an epoch or an in-sync set that cannot be.",
+                         STR_ARG(r->path));
+    p->leader = zs.leader;
+    p->leader_epoch = zs.leader_epoch;
+    p->controller_epoch = zs.controller_epoch;
+    p->leader_recovery_state = zs.leader_recovery_state;
+    p->state_version = r->stat.version;
+    p->state_zxid = r->stat.mzxid;
+    partition_set_isr(p, zs.isr, zs.isr_count);
+    return OK;
+}
+
 struct broker *broker_find(const struct controller *c, int32_t id)
 {
     struct broker *b;

@@ -2,7 +2,7 @@
  */
 #include "controller_trio.h"
 
-static const int32_t two_one[] = {2, 1}, two_alone[] = {2};
+static const int32_t two_one[] = {2, 1}, three_one[] = {3, 1}, two_alone[] = {2};
 
 /* --- who leads --- */
 
@@ -353,13 +353,16 @@ static void in_sync_sets_that_brokers_change_in_the_store_are_taken_over(void **
 {
     struct trio *tr = *state;
     make_topic(tr, "t", two_three_one, 3);
+    make_topic(tr, "u", three_one, 2);
     tr->cl->told_count = 0;
     call_set(tr->cl->w, "/brokers/topics/t/partitions/0/state",
              "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":0,\"isr\":[2,1]}", 0);
-    call_create(
-        tr->cl->w, "/isr_change_notification/isr_change_",
-        "{\"version\":1,\"partitions\":[{\"topic\":\"t\",\"partition\":0},{\"topic\":\"gone\",\"partition\":5}]}",
-        COORD_SEQUENTIAL);
+    call_set(tr->cl->w, "/brokers/topics/u/partitions/0/state",
+             "{\"controller_epoch\":1,\"leader\":3,\"version\":1,\"leader_epoch\":0,\"isr\":[3,3]}", 0); /* cannot be */
+    call_create(tr->cl->w, "/isr_change_notification/isr_change_",
+                "{\"version\":1,\"partitions\":[{\"topic\":\"t\",\"partition\":0},"
+                "{\"topic\":\"u\",\"partition\":0},{\"topic\":\"gone\",\"partition\":5}]}",
+                COORD_SEQUENTIAL);
     call_create(tr->cl->w, "/isr_change_notification/isr_change_", "{\"version\":1,\"partitions\":3}",
                 COORD_SEQUENTIAL);
     settle(tr->cl->w);
@@ -369,6 +372,8 @@ static void in_sync_sets_that_brokers_change_in_the_store_are_taken_over(void **
     assert_true(controller_find_topic(tr->cl->c, STR("t"), &t));
     assert_int_equal(t.partitions[0].isr_count, 2);
     assert_int_equal(t.partitions[0].state_version, 1);
+    assert_true(controller_find_topic(tr->cl->c, STR("u"), &t));
+    assert_int_equal(t.partitions[0].isr[1], 1);
     assert_int_equal(call_children(tr->cl->w, "/isr_change_notification", COORD_NO_WATCH).r.child_count, 0);
     trio_lose(tr, 2);
     assert_state(tr, "t", "{\"controller_epoch\":1,\"leader\":1,\"version\":1,\"leader_epoch\":1,\"isr\":[1]}");
