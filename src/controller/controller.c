@@ -693,6 +693,7 @@ struct controller *controller_start(const struct controller_options *opt)
     struct str listener = opt->inter_broker_listener;
     if (!str_is_null(listener)) c->opt.inter_broker_listener.data = mem_strndup(listener.data, listener.size);
     list_init(&c->queue);
+    list_init(&c->reassigning);
     c->retry.fire = retry_fire;
     c->deletion_retry.fire = deletion_retry_fire;
     c->balance.fire = balance_fire;

@@ -23,7 +23,8 @@ enum unclean { UNCLEAN_UNKNOWN, UNCLEAN_NO, UNCLEAN_YES };
 
 struct topic {
     UT_hash_handle by_name, by_id;
-    struct list_node same_names; /* in names->topics */
+    struct list_node same_names;  /* in names->topics */
+    struct list_node reassigning; /* in controller.reassigning */
     struct topic_names *names;
     struct uuid id;                          /* zero: none (made before topics had ids) */
     int32_t version;                         /* of its znode */
@@ -88,6 +89,7 @@ struct controller {
     struct topic *topics; /* by name */
     struct topic *topics_by_id;
     struct topic_names *names;
+    struct list reassigning; /* topics: no partition of any other one is being reassigned */
     struct broker *brokers;
 
     struct list queue; /* events not begun */
@@ -351,9 +353,11 @@ enum step wire_op_over(struct wire_op *wo);
 
 /* --- reassign.c --- */
 
-/* Queues an event that finishes the reassignments whose new replicas are in sync.  `resume`: the office was just taken
- * or a broker came, replicas are told of theirs anew. */
+/* Queues an event that finishes the reassignments whose new replicas are in sync.  `resume`: the office was just taken,
+ * replicas are told of theirs anew. */
 void reassign_queue(struct controller *c, bool resume);
+/* A partition of it is being reassigned. */
+void reassign_note(struct controller *c, struct topic *t);
 bool partition_is_reassigned(const struct controller_partition *p);
 
 /* Begins what /admin/reassign_partitions asks for, in the tables; what is done, or cannot be, leaves the list. */

@@ -18,6 +18,11 @@ bool partition_is_reassigned(const struct controller_partition *p)
     return p->adding_count || p->removing_count;
 }
 
+void reassign_note(struct controller *c, struct topic *t)
+{
+    if (!list_has(&t->reassigning)) list_push_back(&c->reassigning, &t->reassigning);
+}
+
 /* --- sets of replicas --- */
 
 struct ids {
@@ -129,6 +134,7 @@ static void carry_out(const struct plan *pn, struct topic *t, int32_t partition,
     ids_replace(&p->replicas, &p->replica_count, pn->replicas);
     ids_replace(&p->adding, &p->adding_count, pn->adding);
     ids_replace(&p->removing, &p->removing_count, pn->removing);
+    if (partition_is_reassigned(p)) reassign_note(cs->c, t);
     if (cs->topic_count == 0 || cs->topics[cs->topic_count - 1] != t) changes_add_topic(cs, t);
     if (p->state_version < 0) return;
     partition_set_isr(p, pn->isr.ids, pn->isr.count);
@@ -171,15 +177,24 @@ static void go_on(struct reassigning *ra, struct topic *t, int32_t partition)
     }
 }
 
+static void go_on_with_topic(struct reassigning *ra, struct topic *t)
+{
+    bool any = false;
+    for (int32_t i = 0; i < t->partition_count && !t->deleting; i++) {
+        if (!partition_is_reassigned(&t->partitions[i])) continue;
+        go_on(ra, t, i);
+        any = any || partition_is_reassigned(&t->partitions[i]);
+    }
+    if (!any) list_remove(&t->reassigning);
+}
+
 static enum step reassign_run(struct controller *c, struct event *ev)
 {
     struct reassigning *ra = CONTAINER_OF(ev, struct reassigning, ev);
     if (ev->stage++ == 0) {
         c->reassign_queued = false;
         ra->sending = sending_new(c);
-        for (struct topic *t = c->topics; t; t = t->by_name.next)
-            for (int32_t i = 0; i < t->partition_count && !t->deleting; i++)
-                if (partition_is_reassigned(&t->partitions[i])) go_on(ra, t, i);
+        LIST_EACH (&c->reassigning, n) go_on_with_topic(ra, CONTAINER_OF(n, struct topic, reassigning));
         changes_write(&ra->changes);
         if (ev->pending) return STEP_WAIT;
     }
@@ -425,19 +440,37 @@ static void list_topic(struct wire_op *wo, const struct topic *t, const int32_t 
     out->topics_count++;
 }
 
-static enum step list_run(struct wire_op *wo)
+static void list_all(struct wire_op *wo)
+{
+    struct list_partition_reassignments_response *out = wo->out;
+    size_t count = 0;
+    LIST_EACH (&wo->c->reassigning, n) count++;
+    out->topics = arena_array(wo->rq.a, listed_topic, count);
+    LIST_EACH (&wo->c->reassigning, n) {
+        const struct topic *t = CONTAINER_OF(n, struct topic, reassigning);
+        list_topic(wo, t, NULL, t->partition_count);
+    }
+}
+
+static void list_named(struct wire_op *wo)
 {
     const struct list_partition_reassignments_request *in = wo->in;
     struct list_partition_reassignments_response *out = wo->out;
-    size_t count = in->topics_count < 0 ? HASH_CNT(by_name, wo->c->topics) : (size_t)in->topics_count;
-    out->topics = arena_array(wo->rq.a, listed_topic, count);
-    out->topics_count = 0;
-    for (const struct topic *t = in->topics_count < 0 ? wo->c->topics : NULL; t; t = t->by_name.next)
-        list_topic(wo, t, NULL, t->partition_count);
+    out->topics = arena_array(wo->rq.a, listed_topic, (size_t)in->topics_count);
     for (int32_t i = 0; i < in->topics_count; i++) {
         const struct topic *t = topic_find(wo->c, in->topics[i].name);
         if (t) list_topic(wo, t, in->topics[i].partition_indexes, in->topics[i].partition_indexes_count);
     }
+}
+
+static enum step list_run(struct wire_op *wo)
+{
+    const struct list_partition_reassignments_request *in = wo->in;
+    ((struct list_partition_reassignments_response *)wo->out)->topics_count = 0;
+    if (in->topics_count < 0)
+        list_all(wo);
+    else
+        list_named(wo);
     return wire_op_over(wo);
 }
 

@@ -111,6 +111,7 @@ enum err topic_load(struct controller *c, struct str name, const struct znode_to
     for (size_t i = 0; i < zt->partition_count; i++) {
         struct controller_partition *p = &t->partitions[zt->partitions[i].partition];
         if (!p->replicas) partition_load(p, &zt->partitions[i]);
+        if (partition_is_reassigned(p)) reassign_note(c, t);
     }
     return OK;
 }
@@ -146,6 +147,7 @@ void topic_remove(struct controller *c, struct topic *t)
         ASSERT(c->topics_by_id);
         HASH_DELETE(by_id, c->topics_by_id, t);
     }
+    list_remove(&t->reassigning);
     list_remove(&t->same_names);
     if (list_is_empty(&t->names->topics)) {
         HASH_DEL(c->names, t->names);
