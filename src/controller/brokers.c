@@ -144,12 +144,6 @@ void brokers_watch_fired(void *arg, enum coord_event event, struct str path)
     if (!c->stopping && c->state != CONTROLLER_STANDBY) brokers_queue(c, false);
 }
 
-static struct coord_to event_to(struct brokers_event *be, coord_done_fn done, void *arg)
-{
-    be->ev.pending++;
-    return (struct coord_to){be->c->opt.loop, done, arg};
-}
-
 static void read_failed(struct brokers_event *be, const struct coord_result *r)
 {
     controller_depose_if(be->c, r->err);
@@ -233,7 +227,8 @@ static void read_registrations(struct brokers_event *be)
     for (size_t i = 0; i < be->id_count; i++) {
         rds[i] = (struct broker_reading){be, be->ids[i]};
         coord_get(be->c->opt.coord, znode_broker_path(&be->arena, be->ids[i]),
-                  (struct coord_watch){brokers_watch_fired, be->c}, event_to(be, registration_read, &rds[i]));
+                  (struct coord_watch){brokers_watch_fired, be->c},
+                  event_to(be->c, &be->ev, registration_read, &rds[i]));
     }
 }
 
@@ -330,7 +325,7 @@ static void find_changes(struct brokers_event *be)
             } else if (partition_start(c, p)) {
                 changes_add(&be->changes, ch);
                 const struct str path = znode_partition_path(&be->arena, t->name, i);
-                coord_make_paths(c->opt.coord, &path, 1, event_to(be, path_made, be));
+                coord_make_paths(c->opt.coord, &path, 1, event_to(be->c, &be->ev, path_made, be));
             }
         }
     }
@@ -416,7 +411,7 @@ static enum step brokers_run(struct controller *c, struct event *ev)
     case BROKERS_LIST:
         ev->stage = BROKERS_READ;
         coord_children(c->opt.coord, ZNODE_BROKER_IDS, (struct coord_watch){brokers_watch_fired, c},
-                       event_to(be, ids_listed, be));
+                       event_to(be->c, &be->ev, ids_listed, be));
         return STEP_WAIT;
     case BROKERS_READ:
         ev->stage = BROKERS_COMPARE;

@@ -122,6 +122,8 @@ struct controller {
 /* Appends the event and runs what can be run.  Owner. */
 void controller_queue(struct controller *c, struct event *ev);
 void controller_pump(struct controller *c);
+/* For a call to the store that the event waits for; `done` ends with event_call_done(). */
+struct coord_to event_to(struct controller *c, struct event *ev, coord_done_fn done, void *arg);
 /* One of the event's calls was answered with `e`; enters the event when it was the last. */
 void event_call_done(struct controller *c, struct event *ev, enum err e);
 /* The store's content is of no use: tells the listener and leaves office. */
@@ -134,6 +136,14 @@ void controller_depose(struct controller *c);
 void controller_depose_if(struct controller *c, enum err e);
 /* The store refused what the tables allowed: the same, after a while. */
 void controller_reload(struct controller *c);
+
+/* --- office.c: running for office, reading the cluster's state, leaving --- */
+
+/* Queues an event that runs for it, and reads everything when it is won. */
+void office_queue(struct controller *c);
+/* The controller is deposed: between two events. */
+void office_leave(struct controller *c);
+void office_retry_fire(struct timer *t);
 
 /* --- state.c --- */
 
@@ -159,6 +169,10 @@ int32_t *ids_copy(const int32_t *ids, int32_t count);
 /* What can be the ids of replicas: none is negative, named twice or one too many. */
 bool ids_are_sound(const int32_t *ids, int32_t count);
 bool ids_have(const int32_t *ids, int32_t count, int32_t id);
+/* "1,2,3", with `between` for the comma. */
+struct str ids_text(struct arena *a, const int32_t *ids, size_t count, const char *between);
+/* The children of a node, by name. */
+struct str *names_copy(struct arena *a, const struct coord_result *r, size_t *count);
 struct broker *broker_find(const struct controller *c, int32_t id);
 struct broker *broker_put(struct controller *c, int32_t id);
 void broker_remove(struct controller *c, struct broker *b);
@@ -408,8 +422,6 @@ struct notification_kind {
 
 /* From now on looks at all kinds.  When the office is taken. */
 void notifications_watch(struct controller *c);
-/* For a call to the store that the event waits for. */
-struct coord_to notifications_to(struct notifications *ns, coord_done_fn done, void *arg);
 
 extern const struct notification_kind isr_change_notifications; /* isr_changes.c */
 extern const struct notification_kind log_dir_notifications;    /* log_dirs.c */

@@ -53,7 +53,7 @@ static void read_states(struct notifications *ns)
 {
     for (struct named *nd = ns->told; nd; nd = nd->next)
         coord_get(ns->c->opt.coord, znode_state_path(&ns->arena, nd->topic->name, nd->partition), COORD_NO_WATCH,
-                  notifications_to(ns, on_state, nd));
+                  event_to(ns->c, &ns->ev, on_state, nd));
 }
 
 static void tell(struct notifications *ns)

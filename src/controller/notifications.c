@@ -20,12 +20,6 @@ static void end(struct notifications *ns)
     mem_free(ns);
 }
 
-struct coord_to notifications_to(struct notifications *ns, coord_done_fn done, void *arg)
-{
-    ns->ev.pending++;
-    return (struct coord_to){ns->c->opt.loop, done, arg};
-}
-
 static void look(struct controller *c, const struct notification_kind *kind);
 
 static void fired(void *arg, enum coord_event event, struct str path)
@@ -58,7 +52,7 @@ static void on_read(void *arg, const struct coord_result *r)
 static void read_all(struct notifications *ns)
 {
     for (size_t i = 0; i < ns->count; i++)
-        coord_get(ns->c->opt.coord, ns->paths[i], COORD_NO_WATCH, notifications_to(ns, on_read, ns));
+        coord_get(ns->c->opt.coord, ns->paths[i], COORD_NO_WATCH, event_to(ns->c, &ns->ev, on_read, ns));
 }
 
 static void remove_all(struct notifications *ns)
@@ -85,7 +79,7 @@ static enum step run(struct controller *c, struct event *ev)
     case NOTIFICATIONS_LIST:
         ev->stage = NOTIFICATIONS_READ;
         coord_children(c->opt.coord, ns->kind->path, (struct coord_watch){fired, c},
-                       notifications_to(ns, on_listed, ns));
+                       event_to(ns->c, &ns->ev, on_listed, ns));
         return STEP_WAIT;
     case NOTIFICATIONS_READ:
         ev->stage = NOTIFICATIONS_LOOK;

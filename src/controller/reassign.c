@@ -232,11 +232,9 @@ void reassign_queue(struct controller *c, bool resume)
 typedef struct alter_partition_reassignments_request_reassignable_partition asked_partition;
 typedef struct alter_partition_reassignments_response_reassignable_partition_response told_partition;
 
-static struct str ids_text(struct arena *a, struct ids ids)
+static struct str text_of(struct arena *a, struct ids ids)
 {
-    struct str all = STR_EMPTY;
-    for (int32_t i = 0; i < ids.count; i++) all = arena_printf(a, "%.*s%s%d", STR_ARG(all), i ? ", " : "", ids.ids[i]);
-    return all;
+    return ids_text(a, ids.ids, (size_t)ids.count, ", ");
 }
 
 static enum kerr refuse_one(told_partition *tp, enum kerr kerr, struct str message)
@@ -257,11 +255,11 @@ static enum kerr check_replicas(const struct controller *c, const struct control
         if (ids_have(target.ids, i, target.ids[i]))
             return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
                               arena_printf(a, "Duplicate replica ids in partition reassignment replica list: %.*s",
-                                           STR_ARG(ids_text(a, target))));
+                                           STR_ARG(text_of(a, target))));
     for (int32_t i = 0; i < target.count; i++)
         if (target.ids[i] < 0)
             return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
-                              arena_printf(a, "Invalid broker id in replica list: %.*s", STR_ARG(ids_text(a, target))));
+                              arena_printf(a, "Invalid broker id in replica list: %.*s", STR_ARG(text_of(a, target))));
     struct ids adding = p ? ids_without(a, target, origin_of(a, p)) : target;
     for (int32_t i = 0; i < adding.count; i++)
         if (!broker_is_assignable(c, adding.ids[i]))
@@ -269,7 +267,7 @@ static enum kerr check_replicas(const struct controller *c, const struct control
                               arena_printf(a,
                                            "Replica assignment has brokers that are not alive. Replica list: %.*s,"
                                            " broker %d is not alive.",
-                                           STR_ARG(ids_text(a, adding)), adding.ids[i]));
+                                           STR_ARG(text_of(a, adding)), adding.ids[i]));
     return KERR_NONE;
 }
 

@@ -182,6 +182,21 @@ bool ids_have(const int32_t *ids, int32_t count, int32_t id)
     return false;
 }
 
+struct str ids_text(struct arena *a, const int32_t *ids, size_t count, const char *between)
+{
+    struct str all = STR_EMPTY;
+    for (size_t i = 0; i < count; i++) all = arena_printf(a, "%.*s%s%d", STR_ARG(all), i ? between : "", ids[i]);
+    return all;
+}
+
+struct str *names_copy(struct arena *a, const struct coord_result *r, size_t *count)
+{
+    struct str *names = arena_array(a, struct str, r->child_count);
+    for (size_t i = 0; i < r->child_count; i++) names[i] = arena_str(a, r->children[i]);
+    *count = r->child_count;
+    return names;
+}
+
 bool ids_are_sound(const int32_t *ids, int32_t count)
 {
     if (count > CONTROLLER_REPLICAS_MAX) return false;
