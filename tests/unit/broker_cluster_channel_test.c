@@ -115,7 +115,7 @@ static int begin(bool impatient)
     assert_int_equal(loop_new(&br->loops[0], clock_system(), 0, NULL), OK);
     assert_int_equal(workers_new(&br->workers, "test", 1, NULL), OK);
     struct config *cfg;
-    const char *const overrides[] = {"zookeeper.session.timeout.ms=500"};
+    const char *const overrides[] = {"zookeeper.session.timeout.ms=1500"};
     const struct config_input in = {.overrides = overrides, .override_count = impatient ? 1 : 0};
     assert_int_equal(config_load(&cfg, &in, NULL), OK);
     br->config = config_live_new(cfg);
@@ -474,6 +474,25 @@ static void who_is_silent_with_messages_out_is_told_by_the_next_connection(void 
     go();
 }
 
+/* The third broker answers whatever comes, also anew when it was too slow. */
+static void third_lives(void)
+{
+    char byte;
+    if (is_readable(w.third.listener)) {
+        peer_close(&w.third);
+        meet_at(&w.third);
+    } else if (w.third.fd >= 0 && is_readable(w.third.fd)) {
+        if (recv(w.third.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) {
+            peer_close(&w.third);
+            return;
+        }
+        struct asked q = peer_take(&w.third);
+        assert_int_equal(q.api, API_API_VERSIONS);
+        struct api_versions_response res = api_versions_response_default;
+        peer_answer(&w.third, q, &res);
+    }
+}
+
 static void nobody_is_given_up_when_all_others_are_silent(void **state)
 {
     (void)state;
@@ -490,10 +509,8 @@ static void nobody_is_given_up_when_all_others_are_silent(void **state)
         peer_close(&w.third);
         peer_accept(&w.third);
     }
-    UNTIL(loop(), is_readable(w.third.listener));
     peer_close(&w.third);
-    meet_at(&w.third); /* one of them is there */
-    UNTIL(loop(), w.unreached == 1);
+    UNTIL((third_lives(), loop()), w.unreached == 1); /* one of them is there */
     w.opt.channel.broker_went(w.ch, THIRD);
     go();
     peer_die(&w.third);
