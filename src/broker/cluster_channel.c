@@ -2,7 +2,8 @@
  *
  * A message stays in its peer's queue, in order, until it is answered; what is behind `out_count` has not been sent
  * over the present link.  The link's end sets that back to nothing, and its next beginning sends all anew.  A question
- * (ListOffsets) is not sent again and stands in no queue: its asker would rather know soon.
+ * (ListOffsets) waits for a link that is being made, as all are when the office has just been taken, but for nothing
+ * else, and it is not sent again: its asker would rather know soon.
  *
  * Who refuses connections is unreachable at once.  Who is silent (its packets are lost, or it is stopped) is so when
  * its session would be over if it were silent to ZooKeeper, too: a leader that cannot reach the controller cannot have
@@ -46,11 +47,12 @@ struct peer {
     int32_t id;
     int64_t epoch;
     struct link *ln;
-    struct list messages; /* in order */
-    size_t out_count;     /* the first so many of them are out */
-    bool unreachable;     /* told */
-    bool was_up;          /* the link that has just gone down */
-    bool silent;          /*   and nothing but a probe was out on it */
+    struct list messages;  /* in order */
+    size_t out_count;      /* the first so many of them are out */
+    struct list questions; /* that wait for the link */
+    bool unreachable;      /* told */
+    bool was_up;           /* the link that has just gone down */
+    bool silent;           /*   and nothing but a probe was out on it */
     struct timer next_probe;
     struct probe *probe; /* the one that is out; NULL: none is */
 };
@@ -64,7 +66,7 @@ struct probe {
 
 /* A message or a question to another broker. */
 struct message {
-    struct list_node node; /* in its peer's queue; a question in none */
+    struct list_node node; /* in its peer's queue; a question in none when it is out */
     struct peer *peer;     /* NULL: the broker has gone */
     struct loop *loop;
     struct rpc_call call;
@@ -235,6 +237,28 @@ static void send_stop_replica(void *arg, int32_t broker_id, const struct stop_re
 
 /* ---- ListOffsets */
 
+static void question_send(struct peer *p, struct message *m)
+{
+    m->is_out = true;
+    link_send(p->ln, &m->call); /* written out before it returns: the request is not looked at again */
+}
+
+static void questions_send(struct peer *p)
+{
+    struct list_node *n;
+    while ((n = list_pop_front(&p->questions))) question_send(p, CONTAINER_OF(n, struct message, node));
+}
+
+static void questions_fail(struct peer *p)
+{
+    struct list_node *n;
+    while ((n = list_pop_front(&p->questions))) {
+        struct message *m = CONTAINER_OF(n, struct message, node);
+        loop_timer_cancel(m->loop, &m->deadline);
+        message_fail_later(m);
+    }
+}
+
 /* Its replies need not be waited for: when its time is up the asker is told, and the answer comes to nothing. */
 static void on_question_answer(struct rpc_call *call)
 {
@@ -248,7 +272,9 @@ static void on_question_deadline(struct timer *t)
 {
     struct message *m = CONTAINER_OF(t, struct message, deadline);
     m->answered = true;
+    if (!m->is_out) list_remove(&m->node);
     m->reply(m, ERR_TIMEOUT, NULL);
+    if (!m->is_out) mem_free(m);
 }
 
 /* The own broker's answer. */
@@ -267,6 +293,7 @@ static void own_end(const struct replicas *r, struct str topic,
     const struct partition *p = topic_partition(replicas_find(r, topic), asked->partition_index);
     *out = list_offsets_response_list_offsets_partition_response_default;
     out->partition_index = asked->partition_index;
+    if (!p && replicas_unclaimed_end(r, topic, asked->partition_index, &out->offset, &out->leader_epoch)) return;
     if (!p) {
         out->error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
     } else if (!atomic_load(&p->online)) {
@@ -316,13 +343,16 @@ static void send_list_offsets(void *arg, int32_t broker_id, const struct list_of
     m->fn.list_offsets = reply;
     m->arg = reply_arg;
     struct peer *p = peer_find(ch, broker_id);
-    if (!p || !link_is_up(p->ln)) {
+    if (!p || p->unreachable) {
         message_fail_later(m);
         return;
     }
     m->deadline.fire = on_question_deadline;
     loop_timer_set(m->loop, &m->deadline, loop_now_us(m->loop) + timeout_ms * 1000);
-    link_send(p->ln, &m->call); /* written out before it returns: the request is not looked at again */
+    if (link_is_up(p->ln))
+        question_send(p, m);
+    else
+        list_push_back(&p->questions, &m->node);
 }
 
 /* ---- who is there */
@@ -375,6 +405,7 @@ static void on_up(void *arg)
     bool was_unreachable = p->unreachable;
     p->unreachable = p->silent = false;
     p->was_up = true;
+    questions_send(p);
     if (was_unreachable) controller_broker_reachable(ch->run->br.controller, id, p->epoch); /* may end us */
     p = peer_find(ch, id);
     if (p) peer_send(p);
@@ -404,6 +435,7 @@ static void on_down(void *arg, enum rpc_end end, const char *text)
     ASSERT(p->out_count == 0); /* each has come back */
     bool was_up = p->was_up;
     p->was_up = false;
+    questions_fail(p);
     if (p->unreachable || !looks_dead(p, end, was_up)) return;
     p->unreachable = true;
     controller_broker_unreachable(p->ch->run->br.controller, p->id, p->epoch); /* may end us */
@@ -421,6 +453,7 @@ static void broker_went(void *arg, int32_t broker_id)
         m->peer = NULL;
         if (!m->is_out) message_fail_later(m); /* the others fail with the link */
     }
+    questions_fail(p);
     if (p->probe) p->probe->peer = NULL;
     loop_timer_cancel(home(ch), &p->next_probe);
     link_close(p->ln);
@@ -438,6 +471,7 @@ static void broker_came(void *arg, int32_t broker_id, int64_t broker_epoch, stru
     p->id = broker_id;
     p->epoch = broker_epoch;
     list_init(&p->messages);
+    list_init(&p->questions);
     HASH_ADD_INT(ch->peers, id, p);
     const struct config *cfg = broker_config(br, home(ch));
     const struct link_options opt = {

@@ -286,6 +286,10 @@ void topic_config_build(struct topic_config *out, const struct config *cfg, cons
 /* What Kafka demands of a topic's overrides before it stores them, in its words: known names, values in bounds, values
  * that go together.  config_alter_topic() calls it; what comes from a peer goes there, as it bounds sizes too. */
 MUST_USE enum err topic_config_check(const struct config *cfg, const struct config_map *overrides, struct fault *f);
+/* One stored value by itself, of a topic or of a broker.  A name that is no key's passes: whoever reads it passes it
+ * over.  ERR_INVALID: `f` says it as Kafka does. */
+MUST_USE enum err config_topic_check_value(const char *name, struct str value, struct fault *f);
+MUST_USE enum err config_broker_check_value(const char *name, struct str value, struct fault *f);
 
 /* ---- DescribeConfigs ---- */
 

@@ -69,27 +69,39 @@ bool broker_id_parse(struct str name, int32_t *id)
 
 /* --- the channel to a broker --- */
 
-/* Where brokers reach each other; NULL: it has no such listener. */
+/* "PLAINTEXT://:-1" is well-formed, but nowhere. */
+static bool is_place(const struct znode_endpoint *ep)
+{
+    return ep->host.size > 0 && ep->port > 0;
+}
+
+/* Where brokers reach each other; NULL: it has no such listener, or one that is nowhere.  (The node's own `host` and
+ * `port` are for clients of before listeners: without a plaintext listener they are null and -1.) */
 const struct znode_endpoint *broker_endpoint(const struct controller *c, const struct broker *b)
 {
     for (size_t i = 0; i < b->info.endpoint_count; i++)
         if (str_is_null(c->opt.inter_broker_listener) || c->opt.inter_broker_listener.size == 0 ||
             str_equal(b->info.endpoints[i].listener, c->opt.inter_broker_listener))
-            return &b->info.endpoints[i];
+            return is_place(&b->info.endpoints[i]) ? &b->info.endpoints[i] : NULL;
     return NULL;
 }
 
 void broker_announce(struct controller *c, struct broker *b)
 {
     const struct znode_endpoint *ep = broker_endpoint(c, b);
-    if (b->id == c->opt.broker_id || !c->opt.channel.broker_came) return;
+    if (b->id == c->opt.broker_id) return;
+    b->placeless = !ep;
     if (!ep) {
-        LOG_ERROR("broker_without_listener", "broker=%d listener=%.*s", b->id, STR_ARG(c->opt.inter_broker_listener));
+        LOG_ERROR(
+            "broker_without_address",
+            "broker=%d listener=%.*s reason=\"its registration has no host and port for that listener, so it can be "
+            "told nothing, and leads nothing: set its listeners, or inter.broker.listener.name\"",
+            b->id, STR_ARG(c->opt.inter_broker_listener));
         broker_renounce(c, b);
-        return;
+    } else if (c->opt.channel.broker_came) {
+        b->announced = true;
+        c->opt.channel.broker_came(c->opt.channel.arg, b->id, b->epoch, ep->host, ep->port);
     }
-    b->announced = true;
-    c->opt.channel.broker_came(c->opt.channel.arg, b->id, b->epoch, ep->host, ep->port);
 }
 
 void broker_renounce(struct controller *c, struct broker *b)
@@ -192,7 +204,7 @@ static void registration_seen(struct brokers_event *be, int32_t id, const struct
 {
     struct controller *c = be->c;
     struct broker *b = broker_find(c, id);
-    bool known = b, restarted = b && b->epoch != r->stat.czxid;
+    bool known = b, restarted = b && b->epoch != r->stat.czxid, was_placeless = b && b->placeless;
     if (known && !restarted && b->version == r->stat.version) {
         b->seen = true;
         return;
@@ -202,11 +214,13 @@ static void registration_seen(struct brokers_event *be, int32_t id, const struct
         if (!controller_leaves_out(c, &f) && !be->fault.code) be->fault = f;
         return;
     }
-    broker_find(c, id)->seen = true;
+    b = broker_find(c, id);
+    b->seen = true;
     if (!known || restarted)
         process_came(be, id, restarted);
     else
         address_changed(be, id);
+    be->went |= known && b->placeless && !was_placeless;
 }
 
 static void registration_read(void *arg, const struct coord_result *r)

@@ -57,6 +57,7 @@ struct broker {
     int32_t version;    /* of its registration's node */
     bool seen;          /* in the listing that is being worked off */
     bool unreachable;   /* registered, but its process looks dead: controller_broker_unreachable() */
+    bool placeless;     /* registered without an address at which it could be reached: as good as unreachable */
     bool restarted;     /* its registration is another than before, and the partitions have not been looked at since */
     bool shutting_down; /* has asked for a controlled shutdown: it is given no leaders any more */
     bool announced;     /* the channel knows it */

@@ -105,7 +105,8 @@ static enum kerr check_settings(const struct controller *c, const struct control
                                 struct str *message)
 {
     if (!c->opt.validate_topic) return KERR_NONE;
-    const struct znode_config settings = {(struct znode_setting *)(uintptr_t)nt->settings, nt->setting_count};
+    const struct znode_config settings = {.settings = (struct znode_setting *)(uintptr_t)nt->settings,
+                                          .count = nt->setting_count};
     return c->opt.validate_topic(c->opt.arg, &settings, a, message);
 }
 
@@ -185,7 +186,8 @@ static void write_new_topic(struct controller *c, struct op *op, struct op_topic
 {
     struct arena *a = &op->arena;
     const struct controller_new_topic *nt = &t->new_topic;
-    const struct znode_config settings = {(struct znode_setting *)(uintptr_t)nt->settings, nt->setting_count};
+    const struct znode_config settings = {.settings = (struct znode_setting *)(uintptr_t)nt->settings,
+                                          .count = nt->setting_count};
     struct writes w;
     writes_init(&w, c, &op->ev, a);
     w.done = topic_written;

@@ -250,7 +250,7 @@ struct broker *broker_find(const struct controller *c, int32_t id)
 bool broker_is_alive(const struct controller *c, int32_t id)
 {
     const struct broker *b = broker_find(c, id);
-    return b && !b->unreachable;
+    return b && !b->unreachable && !b->placeless;
 }
 
 bool broker_is_assignable(const struct controller *c, int32_t id)

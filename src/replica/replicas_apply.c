@@ -141,6 +141,13 @@ static struct partition_role role_of(const struct apply *ap, const partition_sta
     };
 }
 
+bool role_in_sync(const struct partition_role *role)
+{
+    for (int32_t i = 0; i < role->isr_count; i++)
+        if (role->isr[i] == role->self) return true;
+    return role->leads;
+}
+
 static bool is_replica(const struct apply *ap, const partition_state *ps)
 {
     for (int32_t i = 0; i < ps->replicas_count; i++)
@@ -197,12 +204,27 @@ enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch)
     return KERR_KAFKA_STORAGE_ERROR;
 }
 
-enum kerr replicas_name(struct partition *p, struct uuid topic_id)
+/* A loss of power may have taken the id of a log that was never flushed, and left some of its records. */
+static bool is_of_unknown_topic(const struct partition *p)
+{
+    if (!p->found || p->dir->clean || plog_end(p->pl) == plog_start(p->pl)) return false;
+    return replicas_loaded_origin(p).recovery_point == 0;
+}
+
+enum kerr replicas_name(struct partition *p, struct uuid topic_id, bool in_sync)
 {
     struct partition *next = partition_successor(p);
-    struct plog *pl = next ? next->pl : p->pl;
-    if (uuid_is_zero(topic_id) || !uuid_is_zero(plog_topic_id(pl))) return KERR_NONE;
-    enum err e = plog_take_topic_id(pl, topic_id);
+    if (next) p = next;
+    if (uuid_is_zero(topic_id) || !uuid_is_zero(plog_topic_id(p->pl))) return KERR_NONE;
+    enum err e = OK;
+    if (!in_sync && is_of_unknown_topic(p)) {
+        LOG_WARN("log_of_unknown_topic",
+                 "topic=%s partition=%d notice=\"it lost its topic id with the power: its records may be of a deleted "
+                 "topic of the same name, and are fetched anew\"",
+                 p->topic, p->index);
+        e = partition_start_at(p, 0);
+    }
+    if (!e) e = plog_take_topic_id(p->pl, topic_id);
     if (!e) return KERR_NONE;
     LOG_ERROR("topic_id_write_failed", "topic=%s partition=%d error=%s", p->topic, p->index, err_name(e));
     replicas_dir_check(p->dir, e, "partition.metadata");
@@ -233,7 +255,7 @@ static void item_open(struct apply *ap, struct apply_item *it)
         }
         if (it->p->found && !it->p->dir->clean) atomic_fetch_sub(&it->p->dir->unrecovered, 1);
     }
-    it->kerr = replicas_name(it->p, it->topic_id);
+    it->kerr = replicas_name(it->p, it->topic_id, role_in_sync(&it->role));
     if (!it->kerr && it->role.leads && it->new_epoch) it->kerr = replicas_begin_epoch(it->p, it->state->leader_epoch);
 }
 

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from batches import Record, build
-from brokers import wait_until
+from brokers import READY_SECONDS, wait_until
 from cluster import Cluster
 from load import Load, high_watermark, log_end
 
@@ -89,6 +89,55 @@ def test_the_replica_with_the_most_records_succeeds_a_killed_leader(cluster):
 
 
 def test_with_acks_1_only_what_no_living_in_sync_replica_had_is_lost(cluster):
+def kill_all_at_once(cluster):
+    """Nobody sees another die."""
+    for broker in cluster:
+        broker.pause()
+    for broker in cluster:
+        broker.process.kill()
+        broker.process.wait(READY_SECONDS)
+        broker.paused = False
+
+
+@pytest.mark.barnabas_only
+def test_the_replica_with_the_most_records_leads_when_all_have_died_and_the_leader_stays_away(cluster):
+    """Both followers start anew, and are there before a controller is, which has not told them anything yet: each knows
+    what its log holds all the same."""
+    leader = cluster.controller()
+    slow, fast = others(cluster, leader)
+    make_topic(cluster, "most", [[leader.number, slow.number, fast.number]])
+    cluster.network.throttle(f"b{leader.number}", f"b{slow.number}", 20_000, ways=1)
+    batch = build([Record(value=b"x" * 1000)] * 100)
+    with leader.connect() as c:
+        for _ in range(20):
+            assert c.produce("most", 0, batch, acks=1).ErrorCode == 0
+    with fast.connect() as c:
+        wait_until(lambda: log_end(c, "most", 0) == 2000, 30, "the fast follower has everything")
+    with slow.connect() as c:
+        assert log_end(c, "most", 0) < 2000
+    assert set(cluster.states()["most", 0][2]) == {1, 2, 3}
+    kill_all_at_once(cluster)
+    cluster.network.heal()
+    nobody = {"version": 2, "brokerid": 99, "timestamp": "1", "kraftControllerEpoch": -1}
+    with cluster.clients(), cluster.zookeepers.client() as zk:
+        for number in zk.get_children("/brokers/ids"):
+            cluster.zookeepers.expire_owner(f"/brokers/ids/{number}")
+        wait_until(lambda: zk.exists("/controller") is None, 30, "the office is free")
+        zk.create("/controller", json.dumps(nobody).encode(), ephemeral=True)
+        for broker in (slow, fast):
+            broker.extra["controller.election.log.end.wait.ms"] = "10000"
+            broker.spawn()
+        wait_until(lambda: len(zk.get_children("/brokers/ids")) == 2, 60, "both are registered")
+        zk.delete("/controller")
+    wait_until(lambda: leader_of(cluster, "most") not in (leader.number, -1), 60, "another leads")
+    assert leader_of(cluster, "most") == fast.number
+    leader.start()
+    cluster.wait_whole()
+    for broker in cluster:
+        with broker.connect() as c:
+            assert log_end(c, "most", 0) == 2000
+
+
     """The leader dies while its followers, both in sync, are behind it by different amounts."""
     make_topic(cluster, "one", [[b.number for b in cluster]])
     acknowledged = []

@@ -243,6 +243,56 @@ def test_settings_that_change_while_a_broker_is_out_are_found(tmp_path):
         wait_until(lambda: setting("retention.ms") == "604800000", 60, "the default")
 
 
+def test_a_broker_starts_with_settings_in_zookeeper_that_make_no_sense(tmp_path):
+    """It says which and why, and removes no record whose retention it cannot know; an alteration mends them."""
+
+    def settings(kind, name, *keys):
+        with broker.connect() as c:
+            asked = [{"ResourceType": kind, "ResourceName": name, "ConfigurationKeys": list(keys)}]
+            (got,) = c.call("DescribeConfigs", 4, Resources=asked).Results
+            return [entry.Value for entry in got.Configs]
+
+    def alter(kind, name, key, value):
+        with broker.connect() as c:
+            asked = [{"ResourceType": kind, "ResourceName": name, "Configs": [{"Name": key, "Value": value}]}]
+            asked[0]["Configs"][0]["ConfigOperation"] = 0
+            answer = c.call("IncrementalAlterConfigs", Resources=asked).Responses[0]
+            assert answer.ErrorCode == 0, answer
+
+    topic, own = 2, 4
+    nonsense = {
+        "/config/topics/torn": b'{"version":1,"conf',
+        "/config/topics/wrong": b'{"version":1,"config":{"retention.ms":"soon","max.message.bytes":"77"}}',
+        "/config/brokers/1": b"[]",
+        "/config/brokers/<default>": b'{"version":1,"config":{"log.retention.ms":7,"message.max.bytes":"2000000"}}',
+    }
+    with make(tmp_path) as cluster:
+        cluster.start()
+        broker = cluster[1]
+        with broker.connect() as c:
+            c.new_topic("torn")
+            c.new_topic("wrong")
+        broker.stop()
+        with cluster.zookeepers.client() as zk:
+            for path, data in nonsense.items():
+                zk.ensure_path(path)
+                zk.set(path, data)
+        broker.start()
+        for path in nonsense:
+            assert re.search(f"stored_(config|setting)_un(readable|usable) path={re.escape(path)} .*reason=", broker.output())
+        with broker.connect() as c:
+            c.await_topic("torn", 1)
+        assert settings(topic, "torn", "retention.ms", "retention.bytes") == ["-1", "-1"]
+        assert settings(topic, "wrong", "max.message.bytes", "retention.ms") == ["77", "-1"]
+        assert settings(own, "1", "message.max.bytes") == ["2000000"]
+        alter(topic, "torn", "segment.ms", "1000000")
+        alter(own, "1", "log.retention.ms", "2000000")
+        wait_until(lambda: settings(topic, "torn", "retention.ms") == ["2000000"], 60, "the broker's retention holds")
+        assert settings(topic, "torn", "segment.ms") == ["1000000"]
+        alter(topic, "wrong", "retention.ms", "3000000")
+        wait_until(lambda: settings(topic, "wrong", "retention.ms") == ["3000000"], 60, "the topic's own retention")
+
+
 def test_a_registration_that_is_deleted_by_hand_is_made_anew(tmp_path):
     with make(tmp_path) as cluster:
         cluster.start()

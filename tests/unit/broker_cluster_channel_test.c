@@ -365,10 +365,12 @@ static void a_question_is_answered_or_its_time_is_up(void **state)
 {
     (void)state;
     come();
-    ask_end(0, WAIT_MS_MAX); /* not connected yet: the asker does not wait for that */
-    UNTIL(loop(), w.told == 1);
-    assert_int_equal(w.replies[0].err, ERR_CLOSED);
+    ask_end(0, WAIT_MS_MAX); /* not connected yet, as when the office has just been taken */
     meet();
+    answer_end(peer_take(&w.peer), 4321);
+    UNTIL(loop(), w.told == 1);
+    assert_int_equal(w.replies[0].err, OK);
+    assert_int_equal(w.replies[0].offset, 4321);
     send_nth(1); /* its being answered shows that the link is up */
     answer_nth(1, take_nth(1));
     UNTIL(loop(), w.told == 2);
@@ -397,6 +399,34 @@ static void a_question_is_answered_or_its_time_is_up(void **state)
     answer_nth(6, take_nth(6));
     UNTIL(loop(), w.told == 7);
     go();
+}
+
+static void a_question_to_who_is_not_reached_is_given_up_soon(void **state)
+{
+    (void)state;
+    come();
+    ask_end(0, 20); /* accepted by nobody */
+    UNTIL(loop(), w.told == 1);
+    assert_int_equal(w.replies[0].err, ERR_TIMEOUT);
+    ask_end(1, WAIT_MS_MAX);
+    meet();
+    (void)peer_take(&w.peer);
+    peer_die(&w.peer);
+    UNTIL(loop(), w.told == 2);
+    assert_int_equal(w.replies[1].err, ERR_CLOSED);
+    UNTIL(loop(), w.unreached == 1); /* its port refuses */
+    ask_end(2, WAIT_MS_MAX);
+    UNTIL(loop(), w.told == 3);
+    assert_int_equal(w.replies[2].err, ERR_CLOSED);
+    go();
+    come();
+    ask_end(3, WAIT_MS_MAX);
+    UNTIL(loop(), w.told == 4); /* with the first try, and not with the last */
+    assert_int_equal(w.replies[3].err, ERR_CLOSED);
+    ask_end(4, WAIT_MS_MAX);
+    go();
+    UNTIL(loop(), w.told == 5);
+    assert_int_equal(w.replies[4].err, ERR_CLOSED);
 }
 
 /* ---- Silence */
@@ -505,6 +535,7 @@ int main(void)
         CASE(messages_to_an_earlier_life_are_not_for_the_next),
         CASE(what_the_broker_cannot_understand_holds_up_nobody),
         CASE(a_question_is_answered_or_its_time_is_up),
+        CASE(a_question_to_who_is_not_reached_is_given_up_soon),
         IMPATIENT(who_is_silent_is_told_and_its_return_too),
         IMPATIENT(who_is_silent_with_messages_out_is_told_by_the_next_connection),
         IMPATIENT(nobody_is_given_up_when_all_others_are_silent),

@@ -131,6 +131,24 @@ static void what_another_writes_meanwhile_is_kept(void **state)
     assert_int_equal(w.notified, 1);
 }
 
+static void what_nobody_can_read_is_written_anew(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"{\"version\":1,\"conf", "{\"config\":{\"kept\":\"1\",\"given.up\":7}}"};
+    static const char *const after[] = {"{\"version\":1,\"config\":{\"mine\":\"1\"}}",
+                                        "{\"version\":1,\"config\":{\"kept\":\"1\",\"mine\":\"1\"}}"};
+    write_by_another("theirs");
+    for (size_t i = 0; i < ARRAY_COUNT(texts); i++) {
+        const struct bytes data = {(const uint8_t *)texts[i], strlen(texts[i])};
+        coord_set(w.br.coord, STR("/config/topics/known"), data, COORD_ANY_VERSION, (struct coord_to){.loop = home()});
+        alter(STR("known"), false, false);
+        assert_int_equal(w.results[0].kerr, KERR_NONE);
+        look();
+        assert_string_equal(w.read, after[i]);
+        assert_int_equal(w.notified, i + 1);
+    }
+}
+
 static void who_meets_others_for_ever_gives_up(void **state)
 {
     (void)state;
@@ -161,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_change_is_written_with_its_notification),
         CASE(what_another_writes_meanwhile_is_kept),
+        CASE(what_nobody_can_read_is_written_anew),
         CASE(who_meets_others_for_ever_gives_up),
         CASE(nothing_is_written_that_is_refused_or_only_tried),
     };

@@ -189,6 +189,45 @@ static void a_broker_that_looks_dead_loses_its_leaders_and_is_back_when_it_is_re
         was_told(tr->cl, "L 2 t/0 leader=3/1 isr=3,1 replicas=2,3,1 v1; alone/0 leader=2/0 isr=2 replicas=2 v0;"));
 }
 
+static void set_endpoint(struct trio *tr, const char *endpoint, const char *legacy)
+{
+    char node[512];
+    snprintf(node, sizeof node,
+             "{\"version\":5,%s,\"jmx_port\":-1,\"timestamp\":\"1\",\"endpoints\":[\"%s\"],"
+             "\"listener_security_protocol_map\":{\"PLAINTEXT\":\"PLAINTEXT\",\"OTHER\":\"SSL\"}}",
+             legacy, endpoint);
+    tr->cl->told_count = tr->cl->note_count = 0;
+    call_set(tr->cl->w, "/brokers/ids/2", node, COORD_ANY_VERSION);
+    settle(tr->cl->w);
+}
+
+/* Endpoints are what counts; the node's own host and port are for clients of old, and may be anything. */
+static void a_broker_registered_without_an_address_leads_nothing_until_it_has_one(void **state)
+{
+    struct trio *tr = *state;
+    static const char *const nowhere[] = {"PLAINTEXT://:9094", "PLAINTEXT://127.0.0.1:-1", "PLAINTEXT://127.0.0.1:0",
+                                          "OTHER://127.0.0.1:9094"};
+    static const char *const names[] = {"a", "b", "c", "d"};
+    make_topic(tr, "alone", two_alone, 1);
+    for (size_t i = 0; i < ARRAY_COUNT(nowhere); i++) {
+        make_topic(tr, names[i], two_three_one, 3);
+        set_endpoint(tr, nowhere[i], "\"host\":\"127.0.0.1\",\"port\":9094");
+        assert_true(was_noted(tr->cl, "went 2"));
+        assert_true(was_told(tr->cl, "U 1 live=2"));
+        assert_state(tr, names[i],
+                     "{\"controller_epoch\":1,\"leader\":3,\"version\":1,\"leader_epoch\":1,\"isr\":[3,1]}");
+        /* Nobody else could lead this one. */
+        assert_state(tr, "alone", "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":0,\"isr\":[2]}");
+        for (int k = 0; k < tr->cl->told_count; k++) assert_int_not_equal(tr->cl->told[k].broker, 2);
+        set_endpoint(tr, "PLAINTEXT://127.0.0.1:9094", "\"host\":null,\"port\":-1");
+        assert_true(was_noted(tr->cl, "came 2 127.0.0.1:9094"));
+        assert_true(was_told(tr->cl, "U 1 live=3"));
+        if (i == 0) /* it is told everything */
+            assert_true(was_told(
+                tr->cl, "L 2 alone/0 leader=2/0 isr=2 replicas=2 v0; a/0 leader=3/1 isr=3,1 replicas=2,3,1 v1;"));
+    }
+}
+
 static void what_is_said_of_an_old_process_or_of_the_own_broker_changes_nothing(void **state)
 {
     struct trio *tr = *state;
@@ -588,6 +627,7 @@ int main(void)
         TEST(no_unclean_election_is_held_for_a_broker_that_only_looks_dead),
         TEST(all_that_were_in_sync_may_come_back_and_lead),
         TEST(a_broker_that_looks_dead_loses_its_leaders_and_is_back_when_it_is_reached),
+        TEST(a_broker_registered_without_an_address_leads_nothing_until_it_has_one),
         TEST(what_is_said_of_an_old_process_or_of_the_own_broker_changes_nothing),
         TEST(a_broker_that_is_gone_for_good_after_it_looked_dead_is_gone),
         TEST(a_broker_that_restarts_quickly_is_lost_and_comes_again),
