@@ -62,15 +62,19 @@ static void release_office(struct controller *c)
 static void leave_office(struct controller *c)
 {
     bool wrong = c->tables_wrong;
+    int64_t back_us = c->back_us;
     if (c->state != CONTROLLER_STANDBY && !c->session_ended) release_office(c);
     c->deposed = c->tables_wrong = c->session_ended = c->fenced = false;
+    c->back_us = 0;
     c->reassign_queued = c->others_queued = c->listed = false;
     balance_stop(c);
     deletion_abandon(c);
     state_clear(c);
     state_set(c, CONTROLLER_STANDBY);
     if (c->no_session) return; /* controller_session_renewed() */
-    if (wrong)
+    if (back_us)
+        run_later(c, back_us);
+    else if (wrong)
         run_later(c, OFFICE_RETRY_US); /* not at once: what went wrong may go wrong again */
     else if (!c->stopping)
         office_queue(c);
@@ -711,6 +715,18 @@ void controller_session_renewed(struct controller *c)
     c->no_session = false;
     if (c->stopping || c->deposed || c->state != CONTROLLER_STANDBY) return; /* leave_office() goes on */
     if (!c->office_queued) office_queue(c);
+}
+
+void controller_stand_back(struct controller *c, int64_t wait_ms)
+{
+    ASSERT_OWNER(c->opt.loop);
+    if (!c->opt.fast_failure_detection || c->stopping || c->state == CONTROLLER_STANDBY) return;
+    LOG_WARN("controller_stands_back",
+             "broker=%d epoch=%d wait_ms=%lld reason=\"none of the other brokers can be reached from here\"",
+             c->opt.broker_id, c->epoch, (long long)wait_ms);
+    c->back_us = wait_ms * 1000;
+    controller_depose(c);
+    controller_pump(c);
 }
 
 void controller_stop(struct controller *c, void (*stopped)(void *arg), void *arg)

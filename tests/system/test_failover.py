@@ -252,6 +252,29 @@ def test_a_producer_is_told_to_try_again_while_nobody_leads_and_succeeds_after(c
     results = []
     note = lambda error, message: results.append((error, message.offset()))  # noqa: E731
     producer.produce("alone", b"before", on_delivery=note)
+@pytest.mark.barnabas_only
+def test_a_controller_cut_off_from_all_brokers_leaves_the_office_to_one_of_them(cluster):
+    """It has its session with ZooKeeper.  A leader on the other side waits for the replica at the controller, which is in
+    sync, and has nobody who would take it out.  Kafka's stays in office as long as the cut lasts."""
+    old = cluster.controller()
+    leader, witness = others(cluster, old)
+    make_topic(cluster, "stuck", [[leader.number, old.number, witness.number]], {"min.insync.replicas": "2"})
+    load = Load(cluster, "load").start()
+    load.wait_progress(200)
+    cluster.network.cut(f"b{old.number}", [f"b{leader.number}", f"b{witness.number}"])
+    batch = build([Record(value=b"x")])
+    with leader.connect(timeout=120) as c:
+        assert c.produce("stuck", 0, batch, timeout_ms=100_000).ErrorCode == 0
+    wait_until(lambda: cluster.controller() is not old, 60, "another is in office")
+    load.wait_progress(200, 90)
+    epoch = cluster.znode("/controller_epoch")
+    cluster.network.heal()
+    cluster.wait_whole()
+    assert cluster.znode("/controller_epoch") == epoch, "it stays with that one"
+    load.stop()
+    load.check()
+
+
     assert producer.flush(30) == 0
     owner.kill()
     wait_until(lambda: leader_of(cluster, "alone") == -1, 60, "nobody leads")
