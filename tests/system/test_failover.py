@@ -18,6 +18,7 @@ pytestmark = [
 # In-sync sets shrink only by what the controller does.
 CONFIG = {"replica.lag.time.max.ms": "30000", "num.io.threads": "2"}
 NOT_LEADER_OR_FOLLOWER = 6
+REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS = 7, 19
 
 
 @pytest.fixture
@@ -88,7 +89,6 @@ def test_the_replica_with_the_most_records_succeeds_a_killed_leader(cluster):
             assert log_end(c, "most", 0) == 2000
 
 
-def test_with_acks_1_only_what_no_living_in_sync_replica_had_is_lost(cluster):
 def kill_all_at_once(cluster):
     """Nobody sees another die."""
     for broker in cluster:
@@ -138,6 +138,7 @@ def test_the_replica_with_the_most_records_leads_when_all_have_died_and_the_lead
             assert log_end(c, "most", 0) == 2000
 
 
+def test_with_acks_1_only_what_no_living_in_sync_replica_had_is_lost(cluster):
     """The leader dies while its followers, both in sync, are behind it by different amounts."""
     make_topic(cluster, "one", [[b.number for b in cluster]])
     acknowledged = []
@@ -172,6 +173,40 @@ def test_the_replica_with_the_most_records_leads_when_all_have_died_and_the_lead
             with broker.connect() as c:
                 assert log_end(c, "one", 0) == len(kept)
         del acknowledged[len(kept) :]
+
+
+def test_an_append_whose_replicas_go_waits_for_as_many_as_were_asked_for(cluster):
+    """It has been written when the in-sync set shrinks below min.insync.replicas.  The high watermark stays where it was
+    (since Kafka 3.7): the append is told that its time is up, the next ones that there are too few, and what was
+    written is there when the follower is back."""
+    leader = cluster.controller()
+    follower = others(cluster, leader)[0]
+    make_topic(cluster, "few", [[leader.number, follower.number]], {"min.insync.replicas": "2"})
+    batch = build([Record(value=b"x")])
+    with leader.connect(timeout=120) as c:
+        assert c.produce("few", 0, batch).ErrorCode == 0
+        follower.pause()
+        assert set(cluster.states()["few", 0][2]) == {leader.number, follower.number}, "it is in sync still"
+        waits = c.send_produce("few", 0, batch, timeout_ms=20_000)
+        wait_until(lambda: cluster.states()["few", 0][2] == [leader.number], 60, "the in-sync set has one member")
+        row = c.receive(waits).Responses[0].PartitionResponses[0]
+        assert row.ErrorCode == REQUEST_TIMED_OUT, row
+        row = c.produce("few", 0, batch)
+        assert row.ErrorCode == NOT_ENOUGH_REPLICAS, row
+        assert log_end(c, "few", 0) == 2, "that one was not written, the one before was"
+        follower.resume()
+        cluster.wait_whole(60)
+        row = c.produce("few", 0, batch)
+        assert (row.ErrorCode, row.BaseOffset) == (0, 2)
+    assert visible(cluster, "few") == 3
+
+
+def visible(cluster, topic):
+    with cluster.clients():
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "visible", "log_level": 0})
+    end = high_watermark(consumer, topic, 0)
+    consumer.close()
+    return end
 
 
 @pytest.mark.parametrize("whom", ["the-controller", "everybody"])
@@ -217,6 +252,29 @@ def test_a_broker_that_only_the_controller_cannot_reach_costs_no_record(cluster)
     load.check()
 
 
+@pytest.mark.barnabas_only
+def test_a_controller_cut_off_from_all_brokers_leaves_the_office_to_one_of_them(cluster):
+    """It has its session with ZooKeeper.  A leader on the other side waits for the replica at the controller, which is in
+    sync, and has nobody who would take it out.  Kafka's stays in office as long as the cut lasts."""
+    old = cluster.controller()
+    leader, witness = others(cluster, old)
+    make_topic(cluster, "stuck", [[leader.number, old.number, witness.number]], {"min.insync.replicas": "2"})
+    load = Load(cluster, "load").start()
+    load.wait_progress(200)
+    cluster.network.cut(f"b{old.number}", [f"b{leader.number}", f"b{witness.number}"])
+    batch = build([Record(value=b"x")])
+    with leader.connect(timeout=120) as c:
+        assert c.produce("stuck", 0, batch, timeout_ms=100_000).ErrorCode == 0
+    wait_until(lambda: cluster.controller() is not old, 60, "another is in office")
+    load.wait_progress(200, 90)
+    epoch = cluster.znode("/controller_epoch")
+    cluster.network.heal()
+    cluster.wait_whole()
+    assert cluster.znode("/controller_epoch") == epoch, "it stays with that one"
+    load.stop()
+    load.check()
+
+
 def test_a_controller_cut_off_from_zookeeper_is_deposed_and_changes_nothing(cluster):
     load = Load(cluster, "deposed").start()
     load.wait_progress(100)
@@ -252,29 +310,6 @@ def test_a_producer_is_told_to_try_again_while_nobody_leads_and_succeeds_after(c
     results = []
     note = lambda error, message: results.append((error, message.offset()))  # noqa: E731
     producer.produce("alone", b"before", on_delivery=note)
-@pytest.mark.barnabas_only
-def test_a_controller_cut_off_from_all_brokers_leaves_the_office_to_one_of_them(cluster):
-    """It has its session with ZooKeeper.  A leader on the other side waits for the replica at the controller, which is in
-    sync, and has nobody who would take it out.  Kafka's stays in office as long as the cut lasts."""
-    old = cluster.controller()
-    leader, witness = others(cluster, old)
-    make_topic(cluster, "stuck", [[leader.number, old.number, witness.number]], {"min.insync.replicas": "2"})
-    load = Load(cluster, "load").start()
-    load.wait_progress(200)
-    cluster.network.cut(f"b{old.number}", [f"b{leader.number}", f"b{witness.number}"])
-    batch = build([Record(value=b"x")])
-    with leader.connect(timeout=120) as c:
-        assert c.produce("stuck", 0, batch, timeout_ms=100_000).ErrorCode == 0
-    wait_until(lambda: cluster.controller() is not old, 60, "another is in office")
-    load.wait_progress(200, 90)
-    epoch = cluster.znode("/controller_epoch")
-    cluster.network.heal()
-    cluster.wait_whole()
-    assert cluster.znode("/controller_epoch") == epoch, "it stays with that one"
-    load.stop()
-    load.check()
-
-
     assert producer.flush(30) == 0
     owner.kill()
     wait_until(lambda: leader_of(cluster, "alone") == -1, 60, "nobody leads")
