@@ -186,6 +186,11 @@ struct config_list config_list(const struct config *cfg, enum config_key key);
 /* Which layer the value comes from. */
 enum config_source config_source_of(const struct config *cfg, enum config_key key);
 
+/* What to give sockets as their receive buffer, in bytes, by one of the keys that have it; -1: nothing, as also where
+ * the key is not set.  Kafka's defaults of 64 and 100 KB would end the kernel's own tuning, and with it large batches
+ * arrive in small pieces, each with an acknowledgement of its own: measured, a third more CPU a GB at 1 MB batches. */
+int config_receive_buffer(const struct config *cfg, enum config_key key);
+
 /* zookeeper.connect is not set: there is no other broker, and the store is the broker's own. */
 bool config_is_alone(const struct config *cfg);
 

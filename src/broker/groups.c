@@ -1,8 +1,14 @@
-/* groups.c: which shards there are, from a role that the controller gives to the end of it, and the time they have. */
+/* groups.c: which shards there are, from a role that the controller gives to the end of it, and the time they have.
+ *
+ * How many partitions the offsets topic has decides where a group lives, so brokers must not differ in it.  What a
+ * controller tells does not say: UpdateMetadata names those partitions that have changed, or have a leader, and a
+ * broker that has just started may hear of some before it hears of all.  The store says it (Kafka asks it likewise);
+ * only when what is told are just the partitions that the topic is made with, nobody is asked. */
 #include "broker/groups.h"
 
 #include "base/mem.h"
 #include "broker/groups_internal.h"
+#include "coord/znodes.h"
 
 #define LOG_MODULE "groups"
 #include "base/log.h"
@@ -290,15 +296,61 @@ static void topic_grew(struct groups *g, int32_t was, int32_t is)
              was, is);
 }
 
+static bool is_whole(const struct topic_view *t, int32_t partitions)
+{
+    for (int32_t i = 0; i < t->partition_count; i++)
+        if (!t->partitions[i].known) return false;
+    return t->partition_count == partitions;
+}
+
+static void ask_size(struct groups *g);
+
+static void on_size(void *arg, const struct coord_result *r)
+{
+    struct groups *g = arg;
+    struct arena a;
+    struct znode_topic node;
+    struct fault f = {0};
+    g->size_asked = false;
+    if (atomic_load(&g->partition_count) != SIZE_UNKNOWN) return; /* it is gone */
+    arena_init(&a, SIZE_MAX);
+    enum err e = r->err ? r->err : znode_topic_decode(&a, r->path, r->data, &node, &f);
+    if (e)
+        LOG_WARN("offsets_topic_unknown", "error=%s reason=\"%s\"", err_name(e), f.code ? f.text : err_text(e));
+    else if (!uuid_is_zero(g->topic_id) && !uuid_is_zero(node.topic_id) && !uuid_equal(g->topic_id, node.topic_id))
+        ask_size(g); /* it has been made anew meanwhile */
+    else if (node.partition_count > 0)
+        atomic_store(&g->partition_count, (int32_t)node.partition_count);
+    arena_fini(&a);
+}
+
+/* A failure is the session's: the next one brings the topic once more. */
+static void ask_size(struct groups *g)
+{
+    struct broker *br = g->br;
+    struct arena a;
+    if (g->size_asked || !br->coord) return;
+    g->size_asked = true;
+    arena_init(&a, SIZE_MAX);
+    coord_get(br->coord, znode_topic_path(&a, STR(OFFSETS_TOPIC)), COORD_NO_WATCH,
+              (struct coord_to){broker_home(br), on_size, g});
+    arena_fini(&a);
+}
+
 void groups_topic_changed(void *arg, const struct topic_view *t)
 {
     struct groups *g = arg;
     if (!str_is(t->name, OFFSETS_TOPIC)) return;
+    g->topic_id = t->id;
     int32_t known = atomic_load(&g->partition_count);
-    if (known == 0)
+    if (known > 0) {
+        if (t->partition_count > known) topic_grew(g, known, t->partition_count);
+    } else if (is_whole(t, g->partitions_default)) {
         atomic_store(&g->partition_count, t->partition_count);
-    else if (t->partition_count > known)
-        topic_grew(g, known, t->partition_count);
+    } else {
+        atomic_store(&g->partition_count, SIZE_UNKNOWN);
+        ask_size(g);
+    }
 }
 
 struct forget_msg {
@@ -342,6 +394,7 @@ void groups_topic_removed(void *arg, struct str name)
 int32_t groups_partition_count(const struct groups *g)
 {
     int32_t count = atomic_load_explicit(&g->partition_count, memory_order_acquire);
+    if (count == SIZE_UNKNOWN) return 0;
     return count ? count : g->partitions_default;
 }
 

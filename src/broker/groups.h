@@ -36,8 +36,9 @@ void groups_role_changed(void *arg, struct partition *p);
 void groups_topic_changed(void *arg, const struct topic_view *t);
 void groups_topic_removed(void *arg, struct str name);
 
-/* Partitions of the offsets topic, or how many it is going to have.  Where it is made bigger while the broker runs, the
- * number stays as it was until the next start, as in Kafka: groups would lose their offsets at once.  Any thread. */
+/* Partitions of the offsets topic, or how many it is going to have; 0: there is one, and how many it has is not known
+ * yet.  Where it is made bigger while the broker runs, the number stays as it was until the next start, as in Kafka:
+ * groups would lose their offsets at once.  Any thread. */
 int32_t groups_partition_count(const struct groups *g);
 
 /* ---- Asking */
@@ -46,7 +47,8 @@ int32_t groups_partition_count(const struct groups *g);
 struct groups_ask {
     struct group_call call;
     struct groups_asking *of;
-    int32_t partition;
+    int32_t partition; /* -1: of none, `refusal` says why */
+    enum kerr refusal;
     struct loop *owner;
     struct loop_msg msg, drop_msg;
     void (*answered)(struct groups_ask *a); /* on the owner */

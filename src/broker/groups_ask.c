@@ -192,8 +192,9 @@ struct groups_ask *groups_ask(struct groups_asking *as, enum group_api api, stru
     struct broker *br = rq->broker;
     struct groups_ask *a = &as->asks[as->count++];
     a->of = as;
-    a->partition =
-        group_id_is_valid(group_id, api) ? group_partition_of(group_id, groups_partition_count(as->groups)) : -1;
+    int32_t partitions = groups_partition_count(as->groups);
+    a->refusal = group_id_is_valid(group_id, api) ? KERR_COORDINATOR_LOAD_IN_PROGRESS : KERR_INVALID_GROUP_ID;
+    a->partition = group_id_is_valid(group_id, api) && partitions ? group_partition_of(group_id, partitions) : -1;
     a->owner = a->partition < 0 ? rq->loop : br->loops[(unsigned)a->partition % br->loop_count];
     a->call = (struct group_call){
         .api = api,
@@ -211,7 +212,7 @@ void groups_ask_send(struct groups_ask *a)
 {
     struct groups_asking *as = a->of;
     if (a->partition < 0) {
-        group_refuse(&a->call, KERR_INVALID_GROUP_ID);
+        group_refuse(&a->call, a->refusal);
         a->over = true;
         return;
     }

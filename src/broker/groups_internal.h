@@ -63,6 +63,8 @@ struct group_loop {
     bool stopping;
 };
 
+enum { SIZE_UNKNOWN = -1 };
+
 struct groups {
     struct broker *br;
     struct group_options options;
@@ -71,7 +73,9 @@ struct groups {
     int64_t load_bytes;
     enum codec codec;
     int32_t partitions_default;
-    _Atomic int32_t partition_count; /* 0: there is no topic */
+    _Atomic int32_t partition_count; /* 0: there is no topic; SIZE_UNKNOWN: nobody knows yet */
+    struct uuid topic_id;            /* of the topic as it was told of last; the home loop's, like what follows */
+    bool size_asked;                 /* of the store */
     bool growth_told;
 
     struct group_loop *loops;

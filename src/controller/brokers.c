@@ -38,12 +38,11 @@ struct brokers_event {
     bool reachable;
     int32_t *ids; /* as listed */
     size_t id_count;
-    int32_t *came; /* registered anew */
+    int32_t *came; /* registered anew, or reached elsewhere or again: to be told everything */
     size_t came_count, came_cap;
     int32_t *restarted; /* those of them that had been there with another epoch */
     size_t restarted_count, restarted_cap;
     bool went;        /* somebody has gone */
-    bool changed;     /* somebody has other addresses */
     const char *mend; /* nobody came or went, but this is a reason to look whether all have leaders; else NULL */
     struct elections elections;
     struct changes changes;
@@ -157,12 +156,6 @@ void brokers_watch_fired(void *arg, enum coord_event event, struct str path)
     if (!c->stopping && c->state != CONTROLLER_STANDBY) brokers_queue(c, false);
 }
 
-static struct coord_to event_to(struct brokers_event *be, coord_done_fn done, void *arg)
-{
-    be->ev.pending++;
-    return (struct coord_to){be->c->opt.loop, done, arg};
-}
-
 static void read_failed(struct brokers_event *be, const struct coord_result *r)
 {
     controller_depose_if(be->c, r->err);
@@ -200,6 +193,13 @@ static void process_came(struct brokers_event *be, int32_t id, bool restarted)
     be->restarted[be->restarted_count++] = id;
 }
 
+/* The channel begins anew with it, and what was on its way may be lost. */
+static void address_changed(struct brokers_event *be, int32_t id)
+{
+    broker_find(be->c, id)->unreachable = false;
+    add_came(be, id);
+}
+
 static void registration_seen(struct brokers_event *be, int32_t id, const struct coord_result *r)
 {
     struct controller *c = be->c;
@@ -216,13 +216,11 @@ static void registration_seen(struct brokers_event *be, int32_t id, const struct
     }
     b = broker_find(c, id);
     b->seen = true;
-    be->changed = true;
     if (!known || restarted)
         process_came(be, id, restarted);
-    else if (was_placeless && !b->placeless)
-        add_came(be, id);
-    else if (b->placeless && !was_placeless)
-        be->went = true;
+    else
+        address_changed(be, id);
+    be->went |= known && b->placeless && !was_placeless;
 }
 
 static void registration_read(void *arg, const struct coord_result *r)
@@ -243,7 +241,8 @@ static void read_registrations(struct brokers_event *be)
     for (size_t i = 0; i < be->id_count; i++) {
         rds[i] = (struct broker_reading){be, be->ids[i]};
         coord_get(be->c->opt.coord, znode_broker_path(&be->arena, be->ids[i]),
-                  (struct coord_watch){brokers_watch_fired, be->c}, event_to(be, registration_read, &rds[i]));
+                  (struct coord_watch){brokers_watch_fired, be->c},
+                  event_to(be->c, &be->ev, registration_read, &rds[i]));
     }
 }
 
@@ -340,7 +339,7 @@ static void find_changes(struct brokers_event *be)
             } else if (partition_start(c, p)) {
                 changes_add(&be->changes, ch);
                 const struct str path = znode_partition_path(&be->arena, t->name, i);
-                coord_make_paths(c->opt.coord, &path, 1, event_to(be, path_made, be));
+                coord_make_paths(c->opt.coord, &path, 1, event_to(be->c, &be->ev, path_made, be));
             }
         }
     }
@@ -407,7 +406,7 @@ static void tell(struct brokers_event *be)
 
 static bool is_news(struct brokers_event *be)
 {
-    return be->loaded || be->mend || be->went || be->changed || be->came_count;
+    return be->loaded || be->mend || be->went || be->came_count;
 }
 
 static enum step brokers_failed(struct brokers_event *be)
@@ -426,7 +425,7 @@ static enum step brokers_run(struct controller *c, struct event *ev)
     case BROKERS_LIST:
         ev->stage = BROKERS_READ;
         coord_children(c->opt.coord, ZNODE_BROKER_IDS, (struct coord_watch){brokers_watch_fired, c},
-                       event_to(be, ids_listed, be));
+                       event_to(be->c, &be->ev, ids_listed, be));
         return STEP_WAIT;
     case BROKERS_READ:
         ev->stage = BROKERS_COMPARE;

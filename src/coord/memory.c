@@ -599,6 +599,18 @@ size_t coord_memory_out(struct coord_memory *m, int64_t session)
     return count;
 }
 
+bool coord_memory_look(struct coord_memory *m, struct str path, int32_t *version, struct bytes *data)
+{
+    pthread_mutex_lock(&m->lock);
+    const struct mem_node *n = find(m, path);
+    if (n) {
+        *version = n->n.version;
+        *data = n->data;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return n != NULL;
+}
+
 void coord_memory_hold(struct coord_memory *m, bool events, bool results)
 {
     pthread_mutex_lock(&m->lock);

@@ -47,6 +47,9 @@ void coord_memory_delay(struct coord_memory *m, int64_t session, bool on);
 void coord_memory_run(struct coord_memory *m, int64_t session, size_t count);
 size_t coord_memory_out(struct coord_memory *m, int64_t session);
 
+/* What is at `path` now; false: nothing is.  `data` is lent until the next change. */
+bool coord_memory_look(struct coord_memory *m, struct str path, int32_t *version, struct bytes *data);
+
 /* Holds back watch events (and, with `results`, results too; order is kept) until the release.  Idempotent. */
 void coord_memory_hold(struct coord_memory *m, bool events, bool results);
 void coord_memory_release(struct coord_memory *m);

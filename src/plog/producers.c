@@ -241,30 +241,33 @@ static struct producers_undo *undo_push(struct producers *ps, struct producer *p
     return u;
 }
 
-static int32_t run_after(const struct producer *p, const struct batch_info *b)
+/* The producer's newest batch, whose sequences begin with base_sequence (-1: it has none), into next_slot(). */
+static void keep_batch(struct producer *p, uint8_t slot, int32_t base_sequence, const struct producer_batch *b)
 {
+    struct producer_state *s = &p->state;
     const struct producer_batch *last = last_batch(p);
-    bool follows = last && b->base_sequence >= 0 && sequence_add(last->last_sequence, 1) == b->base_sequence;
-    int64_t run = (follows ? p->state.run : 0) + (int64_t)b->last_offset_delta + 1;
-    return (int32_t)MIN(run, RUN_MAX);
+    bool follows = last && base_sequence >= 0 && sequence_add(last->last_sequence, 1) == base_sequence;
+    int64_t run = (follows ? s->run : 0) + (int64_t)b->offset_delta + 1;
+    s->run = base_sequence < 0 ? 0 : (int32_t)MIN(run, RUN_MAX);
+    p->batches[slot] = *b;
+    if (s->batch_count == 0)
+        s->batch_first = slot;
+    else if (s->batch_count == PRODUCER_BATCHES_KEPT)
+        s->batch_first = (uint8_t)((s->batch_first + 1) % PRODUCER_BATCHES_KEPT);
+    if (s->batch_count < PRODUCER_BATCHES_KEPT) s->batch_count++;
 }
 
 static void apply_data(struct producers *ps, struct producer *p, const struct batch_info *b, struct producers_undo *u)
 {
     struct producer_state *s = &p->state;
     enter_epoch(p, b->producer_epoch);
-    s->run = run_after(p, b);
-    p->batches[u->slot] = (struct producer_batch){
+    const struct producer_batch batch = {
         .last_sequence = b->base_sequence < 0 ? NO_SEQUENCE : sequence_add(b->base_sequence, b->last_offset_delta),
         .offset_delta = b->last_offset_delta,
         .last_offset = batch_last_offset(b),
         .timestamp = b->max_timestamp,
     };
-    if (s->batch_count == 0)
-        s->batch_first = u->slot;
-    else if (s->batch_count == PRODUCER_BATCHES_KEPT)
-        s->batch_first = (uint8_t)((s->batch_first + 1) % PRODUCER_BATCHES_KEPT);
-    if (s->batch_count < PRODUCER_BATCHES_KEPT) s->batch_count++;
+    keep_batch(p, u->slot, b->base_sequence, &batch);
     s->last_timestamp = b->max_timestamp;
     if (s->txn_first_offset == NO_OFFSET && b->attributes & BATCH_TRANSACTIONAL) {
         s->txn_first_offset = b->base_offset;
@@ -457,7 +460,12 @@ void producers_each(struct producers *ps, void (*each)(void *arg, const struct p
     }
 }
 
-/* ---- Snapshots: version int16, CRC32C of what follows uint32, count int32, entries */
+/* ---- Snapshots: version int16, CRC32C of what follows uint32, count int32, entries
+ *
+ * Kafka writes one entry a producer, and so forgets at each start all of its batches but the last: who then sends
+ * several again that were under way, because another leader had stopped, is told that they are out of order, and gives
+ * up.  We write the earlier ones as entries before it.  Kafka's reader lets a later entry of a producer replace an
+ * earlier one, and so takes from our file what its own would say. */
 
 enum { SNAPSHOT_VERSION = 1, SNAPSHOT_AT_CRC = 2, SNAPSHOT_AT_COUNT = 6, SNAPSHOT_AT_ENTRIES = 10 };
 enum {
@@ -471,17 +479,66 @@ enum {
     ENTRY_AT_TXN_FIRST_OFFSET = 38,
     ENTRY_SIZE = 46
 };
-static void entry_encode(uint8_t *e, const struct producer *p)
+/* Of each producer up to so many: a run of earlier sequences, the batches kept, the last one last. */
+enum { PRODUCER_ENTRIES_MAX = 1 + PRODUCER_BATCHES_KEPT };
+
+static void entry_encode(uint8_t *to, const struct producer_entry *e)
 {
-    const struct producer_batch *last = last_batch(p);
-    put_be64(e + ENTRY_AT_ID, (uint64_t)p->id);
-    put_be16(e + ENTRY_AT_EPOCH, (uint16_t)p->state.epoch);
-    put_be32(e + ENTRY_AT_LAST_SEQUENCE, (uint32_t)(last ? last->last_sequence : NO_SEQUENCE));
-    put_be64(e + ENTRY_AT_LAST_OFFSET, (uint64_t)(last ? last->last_offset : NO_OFFSET));
-    put_be32(e + ENTRY_AT_OFFSET_DELTA, last ? (uint32_t)last->offset_delta : 0);
-    put_be64(e + ENTRY_AT_TIMESTAMP, (uint64_t)p->state.last_timestamp);
-    put_be32(e + ENTRY_AT_COORDINATOR_EPOCH, (uint32_t)p->state.coordinator_epoch);
-    put_be64(e + ENTRY_AT_TXN_FIRST_OFFSET, (uint64_t)p->state.txn_first_offset);
+    put_be64(to + ENTRY_AT_ID, (uint64_t)e->producer_id);
+    put_be16(to + ENTRY_AT_EPOCH, (uint16_t)e->producer_epoch);
+    put_be32(to + ENTRY_AT_LAST_SEQUENCE, (uint32_t)e->last_sequence);
+    put_be64(to + ENTRY_AT_LAST_OFFSET, (uint64_t)e->last_offset);
+    put_be32(to + ENTRY_AT_OFFSET_DELTA, (uint32_t)e->offset_delta);
+    put_be64(to + ENTRY_AT_TIMESTAMP, (uint64_t)e->timestamp);
+    put_be32(to + ENTRY_AT_COORDINATOR_EPOCH, (uint32_t)e->coordinator_epoch);
+    put_be64(to + ENTRY_AT_TXN_FIRST_OFFSET, (uint64_t)e->txn_first_offset);
+}
+
+/* The sequences of the run that lie before all batches kept, as if they had been one batch; false: there are none. */
+static bool run_before(const struct producer *p, struct producer_batch *out)
+{
+    const struct producer_state *s = &p->state;
+    if (s->batch_count == 0) return false;
+    int64_t left = s->run;
+    for (unsigned i = 0; i < s->batch_count; i++)
+        left -= (int64_t)p->batches[(s->batch_first + i) % PRODUCER_BATCHES_KEPT].offset_delta + 1;
+    const struct producer_batch *oldest = &p->batches[s->batch_first];
+    int64_t end = oldest->last_offset - oldest->offset_delta;
+    if (left <= 0 || end <= 0) return false;
+    *out = (struct producer_batch){
+        .last_sequence = (int32_t)(((uint32_t)batch_first_sequence(oldest) - 1) & INT32_MAX),
+        .offset_delta = (int32_t)(left - 1),
+        .last_offset = end - 1,
+        .timestamp = oldest->timestamp,
+    };
+    return true;
+}
+
+/* Kafka's reader leaves out idle producers entry by entry: no earlier one may outlive the last.  Hence the timestamps.
+ */
+static uint8_t *entries_encode(uint8_t *at, const struct producer *p)
+{
+    const struct producer_state *s = &p->state;
+    struct producer_batch list[PRODUCER_ENTRIES_MAX] = {{.last_sequence = NO_SEQUENCE, .last_offset = NO_OFFSET}};
+    size_t count = run_before(p, &list[0]);
+    for (unsigned i = 0; i < s->batch_count; i++)
+        list[count++] = p->batches[(s->batch_first + i) % PRODUCER_BATCHES_KEPT];
+    if (count == 0) count = 1; /* only its epoch is known */
+    for (size_t i = 0; i < count; i++, at += ENTRY_SIZE) {
+        bool last = i == count - 1;
+        const struct producer_entry e = {
+            .producer_id = p->id,
+            .producer_epoch = s->epoch,
+            .last_sequence = list[i].last_sequence,
+            .last_offset = list[i].last_offset,
+            .offset_delta = list[i].offset_delta,
+            .timestamp = last ? s->last_timestamp : MIN(list[i].timestamp, s->last_timestamp),
+            .coordinator_epoch = s->coordinator_epoch,
+            .txn_first_offset = last ? s->txn_first_offset : NO_OFFSET,
+        };
+        entry_encode(at, &e);
+    }
+    return at;
 }
 
 void producers_snapshot_encode(struct producers *ps, int64_t offset, uint8_t **out, size_t *size)
@@ -489,19 +546,15 @@ void producers_snapshot_encode(struct producers *ps, int64_t offset, uint8_t **o
     size_t from = ps->undo_count;
     while (from > ps->undo_at && ps->undo[from - 1].base_offset >= offset) undo_swap(&ps->undo[--from]);
 
-    uint8_t *data = mem_alloc(SNAPSHOT_AT_ENTRIES + ps->count * ENTRY_SIZE), *at = data + SNAPSHOT_AT_ENTRIES;
-    uint32_t count = 0;
-    for (struct producer *p = ps->by_id; p; p = p->hh.next) {
-        if (!p->state.known) continue;
-        entry_encode(at, p);
-        at += ENTRY_SIZE;
-        count++;
-    }
+    uint8_t *data = mem_alloc(SNAPSHOT_AT_ENTRIES + ps->count * PRODUCER_ENTRIES_MAX * ENTRY_SIZE);
+    uint8_t *at = data + SNAPSHOT_AT_ENTRIES;
+    for (struct producer *p = ps->by_id; p; p = p->hh.next)
+        if (p->state.known) at = entries_encode(at, p);
     for (size_t i = from; i < ps->undo_count; i++) undo_swap(&ps->undo[i]);
 
     *size = (size_t)(at - data);
     put_be16(data, SNAPSHOT_VERSION);
-    put_be32(data + SNAPSHOT_AT_COUNT, count);
+    put_be32(data + SNAPSHOT_AT_COUNT, (uint32_t)((*size - SNAPSHOT_AT_ENTRIES) / ENTRY_SIZE));
     put_be32(data + SNAPSHOT_AT_CRC, crc32c(data + SNAPSHOT_AT_COUNT, *size - SNAPSHOT_AT_COUNT));
     *out = data;
 }
@@ -535,26 +588,22 @@ static struct producer_entry entry_decode(const uint8_t *e)
     return entry;
 }
 
-static enum err entry_take(struct producers *ps, const struct producer_entry *e, int64_t now_ms, int64_t expiration_ms)
+static enum err entry_take(struct producers *ps, const struct producer_entry *e)
 {
-    struct producer_state s = {
-        .last_timestamp = e->timestamp,
-        .txn_first_offset = e->txn_first_offset,
-        .coordinator_epoch = e->coordinator_epoch,
-        .epoch = e->producer_epoch,
-        .known = true,
-    };
-    if (e->producer_id < 0 || find(ps, e->producer_id) || e->offset_delta < 0 || e->last_sequence < NO_SEQUENCE)
-        return ERR_CORRUPT;
-    if (expired(&s, now_ms, expiration_ms)) return OK;
-    struct producer *p = add(ps, e->producer_id);
+    if (e->producer_id < 0 || e->offset_delta < 0 || e->last_sequence < NO_SEQUENCE) return ERR_CORRUPT;
+    struct producer *p = find(ps, e->producer_id);
+    if (!p) p = add(ps, e->producer_id);
+    enter_epoch(p, e->producer_epoch);
     if (e->last_offset >= 0) {
-        p->batches[0] = (struct producer_batch){e->last_sequence, e->offset_delta, e->last_offset, e->timestamp};
-        s.batch_count = 1;
-        s.run = e->last_sequence < 0 ? 0 : e->offset_delta + 1;
+        const struct producer_batch b = {e->last_sequence, e->offset_delta, e->last_offset, e->timestamp};
+        keep_batch(p, next_slot(&p->state), e->last_sequence < 0 ? NO_SEQUENCE : batch_first_sequence(&b), &b);
     }
-    p->state = s;
-    if (s.txn_first_offset != NO_OFFSET) open_txn_insert(ps, p);
+    p->state.last_timestamp = e->timestamp;
+    p->state.coordinator_epoch = e->coordinator_epoch;
+    p->state.known = true;
+    if (p->state.txn_first_offset != NO_OFFSET) list_remove(&p->txn_link);
+    p->state.txn_first_offset = e->txn_first_offset;
+    if (e->txn_first_offset != NO_OFFSET) open_txn_insert(ps, p);
     return OK;
 }
 
@@ -586,8 +635,9 @@ enum err producers_snapshot_decode(struct producers *ps, const uint8_t *data, si
     enum err e = snapshot_check(data, size);
     for (size_t at = SNAPSHOT_AT_ENTRIES; at < size && !e; at += ENTRY_SIZE) {
         struct producer_entry entry = entry_decode(data + at);
-        e = entry_take(ps, &entry, now_ms, expiration_ms);
+        e = entry_take(ps, &entry);
     }
+    if (!e) producers_expire(ps, now_ms, expiration_ms);
     if (e) producers_clear(ps);
     return e;
 }

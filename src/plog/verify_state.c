@@ -62,29 +62,46 @@ static void epochs_batch(struct verify *v, const struct batch_info *b, const cha
 
 /* ---- Snapshots */
 
+struct found_entry {
+    struct producer_entry entry;
+    size_t pos; /* in the file */
+};
+
 struct entry_list {
-    struct producer_entry *entries;
+    struct found_entry *entries;
     size_t count, cap;
 };
 
 static void take_entry(void *arg, const struct producer_entry *entry, size_t pos)
 {
     struct entry_list *list = arg;
-    (void)pos;
     list->entries = mem_grow(list->entries, &list->cap, list->count + 1, sizeof *list->entries);
-    list->entries[list->count++] = *entry;
+    list->entries[list->count++] = (struct found_entry){*entry, pos};
 }
 
-static int compare_entries(const void *a, const void *b)
+static int compare_producers(const struct producer_entry *a, const struct producer_entry *b)
 {
-    int64_t x = ((const struct producer_entry *)a)->producer_id, y = ((const struct producer_entry *)b)->producer_id;
-    return (x > y) - (x < y);
+    return (a->producer_id > b->producer_id) - (a->producer_id < b->producer_id);
 }
 
+static int compare_found(const void *a, const void *b)
+{
+    const struct found_entry *x = a, *y = b;
+    int order = compare_producers(&x->entry, &y->entry);
+    return order ? order : (x->pos > y->pos) - (x->pos < y->pos);
+}
+
+/* By producer, of each its last entry: the earlier ones are batches before that. */
 static enum err entries_of(struct entry_list *list, const uint8_t *data, size_t size)
 {
     enum err e = producers_snapshot_each(data, size, take_entry, list);
-    if (!e && list->count > 1) qsort(list->entries, list->count, sizeof *list->entries, compare_entries);
+    if (list->count > 1) qsort(list->entries, list->count, sizeof *list->entries, compare_found);
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        if (kept > 0 && !compare_producers(&list->entries[kept - 1].entry, &list->entries[i].entry)) kept--;
+        list->entries[kept++] = list->entries[i];
+    }
+    list->count = kept;
     return e;
 }
 
@@ -101,9 +118,9 @@ static void compare_lists(struct verify *v, const char *path, const struct entry
 {
     size_t f = 0, r = 0;
     while (f < file->count || r < replay->count) {
-        const struct producer_entry *x = f < file->count ? &file->entries[f] : NULL;
-        const struct producer_entry *y = r < replay->count ? &replay->entries[r] : NULL;
-        int order = !x ? 1 : !y ? -1 : compare_entries(x, y);
+        const struct producer_entry *x = f < file->count ? &file->entries[f].entry : NULL;
+        const struct producer_entry *y = r < replay->count ? &replay->entries[r].entry : NULL;
+        int order = !x ? 1 : !y ? -1 : compare_producers(x, y);
         if (order < 0 && x && !v->incomplete) {
             verify_found(v, VERIFY_SNAPSHOT, path, -1, "it knows producer %" PRId64 ", of which the log has nothing",
                          x->producer_id);

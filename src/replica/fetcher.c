@@ -74,8 +74,8 @@ void followed_delay(struct followed *fo, bool briefly)
     int64_t delay_ms = fetchers_config(fr->f).backoff_ms;
     int level = DELAY_LEVELS - 1;
     followed_enter(fo, FOLLOWED_DELAYED);
-    if (briefly) {
-        level = MIN(fo->failures, level);
+    if (briefly && fo->failures < level) {
+        level = fo->failures;
         delay_ms = MIN(delay_ms, (int64_t)DELAY_FIRST_MS << level);
     }
     fo->failures++;
@@ -435,12 +435,12 @@ static void on_answer(struct rpc_call *call)
 {
     struct fetch_out *out = CONTAINER_OF(call, struct fetch_out, call);
     struct fetcher *fr = out->fr;
-    out->out = false;
     fr->out_count--;
     if (call->err)
         fetch_failed(fr, call->err);
     else if (!fr->retired)
         fetcher_take_answer(fr, out);
+    out->out = false; /* not before: a fetch may have left meanwhile, in the other's place */
     fetcher_go_on(fr);
 }
 
@@ -500,6 +500,35 @@ static bool may_overtake(const struct fetcher *fr)
     for (unsigned i = 0; i < FETCHES_OUT_MAX; i++)
         if (fr->outs[i].out && fr->outs[i].full) return false;
     return fr->unnamed == 0 || !fr->session_by_id;
+}
+
+bool fetcher_may_read_ahead(const struct fetcher *fr)
+{
+    return fr->rpc && rpc_is_ready(fr->rpc) && !fr->backing_off && fr->holding == 0 && fr->out_count == 0 &&
+           !fr->full_next && fr->session_id != 0;
+}
+
+void fetcher_read_ahead(struct fetcher *fr, const struct ahead *list, size_t count)
+{
+    struct place {
+        int64_t offset;
+        int32_t epoch;
+    } *before = mem_alloc(count * sizeof *before);
+    for (size_t i = 0; i < count; i++) {
+        struct followed *fo = list[i].fo;
+        before[i] = (struct place){fo->offset, fo->last_epoch};
+        fo->offset = list[i].offset;
+        fo->last_epoch = list[i].epoch;
+        followed_ready(fo);
+    }
+    send_fetch(fr);
+    for (size_t i = 0; i < count; i++) {
+        struct followed *fo = list[i].fo;
+        fo->offset = before[i].offset;
+        fo->last_epoch = before[i].epoch;
+        fo->read_ahead = fo->put_serial == fr->serial;
+    }
+    mem_free(before);
 }
 
 static void check_retired(struct fetcher *fr)

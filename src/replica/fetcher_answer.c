@@ -2,7 +2,12 @@
  *
  * Batches are appended from the buffer that the answer was received in, in runs that fit into a segment.  An append is
  * mostly over when plog_append() returns; else another thread writes it, and a message says so.  What an append is
- * followed by (the high watermark, the next fetch) comes after it, and where a flush is due, after that. */
+ * followed by (the high watermark, the next fetch) comes after it, and where a flush is due, after that.
+ *
+ * Who has much to catch up with would have the leader wait while it appends, and wait itself while the leader reads. So
+ * the next fetch leaves before, when all that an answer brings ends below the leader's high watermark: then none of
+ * these followers is in its in-sync set, into which they come at the high watermark at the earliest, and what the fetch
+ * says to be here counts for nobody.  Should the append fail, the answer to that fetch is not taken. */
 #include <inttypes.h>
 
 #include "base/mem.h"
@@ -60,13 +65,14 @@ static bool follow_successor(struct followed *fo)
 static void start_work(struct job *job)
 {
     struct followed *fo = CONTAINER_OF(job, struct followed, start_job);
-    fo->start_err = partition_raise_start(fo->p, fo->start_at);
+    fo->start_err = partition_raise_start(fo->start_p, fo->start_at);
 }
 
 static void start_done(struct job *job)
 {
     struct followed *fo = CONTAINER_OF(job, struct followed, start_job);
     fo->start_out = false;
+    partition_unref(fo->start_p);
     if (followed_check_gone(fo)) return;
     if (fo->start_err && fo->start_err != ERR_CLOSED)
         LOG_FOLLOWED(LOG_LEVEL_WARN, "start_not_raised", fo, " error=%s", err_name(fo->start_err));
@@ -79,6 +85,7 @@ static void follow_start(struct followed *fo)
     if (at <= plog_start(fo->p->pl) || fo->start_out) return;
     fo->start_out = true;
     fo->start_at = at;
+    fo->start_p = partition_ref(fo->p); /* which an append may replace by its successor meanwhile */
     fo->start_job = (struct job){.loop = fo->fr->loop, .work = start_work, .done = start_done};
     workers_submit(fo->fr->f->opt.workers, &fo->start_job);
 }
@@ -446,6 +453,51 @@ struct out_of_range {
     size_t count, cap;
 };
 
+/* Where whole batches end; false: there are none, or they are not sound. */
+static bool batches_end(const uint8_t *at, size_t left, int64_t *end, int32_t *epoch)
+{
+    struct batch_info b;
+    bool any = false;
+    for (; left >= BATCH_HEADER_SIZE; at += b.size, left -= (size_t)b.size) {
+        if (batch_parse_header(&b, at, INT32_MAX)) return false;
+        if ((size_t)b.size > left) break;
+        *end = batch_last_offset(&b) + 1;
+        *epoch = b.leader_epoch;
+        any = true;
+    }
+    return any;
+}
+
+/* Where one partition will be after its part of the answer; false: the next fetch cannot leave before that. */
+static bool look_ahead(const struct fetch_response_partition_data *pd, struct ahead *a)
+{
+    if (!batches_end(pd->records.bytes.data, pd->records.bytes.size, &a->offset, &a->epoch)) return false;
+    return a->epoch >= 0 && a->epoch <= a->fo->leader_epoch && a->offset > a->fo->offset &&
+           a->offset < pd->high_watermark && !a->fo->throttle_counts;
+}
+
+/* Has the next fetch leave if everybody who has got records is far behind. */
+static void read_ahead(struct fetcher *fr, const struct fetch_out *out, const struct fetch_response *resp)
+{
+    struct ahead *list = NULL;
+    size_t count = 0, cap = 0;
+    bool all = fetcher_may_read_ahead(fr);
+    for (int32_t t = 0; t < resp->responses_count && all; t++) {
+        const struct fetch_response_fetchable_topic_response *ft = &resp->responses[t];
+        for (int32_t i = 0; i < ft->partitions_count && all; i++) {
+            const struct fetch_response_partition_data *pd = &ft->partitions[i];
+            struct ahead a = {.fo = fetcher_find(fr, ft->topic, ft->topic_id, pd->partition_index)};
+            all = pd->error_code == KERR_NONE && pd->diverging_epoch.epoch < 0;
+            if (!all || pd->records.bytes.size == 0 || !a.fo) continue;
+            all = is_asked_for(a.fo, out) && look_ahead(pd, &a);
+            list = mem_grow(list, &cap, count + 1, sizeof *list);
+            list[count++] = a;
+        }
+    }
+    if (all && count > 0) fetcher_read_ahead(fr, list, count);
+    mem_free(list);
+}
+
 static size_t take_parts(struct fetcher *fr, struct fetch_out *out, const struct fetch_response *resp,
                          struct out_of_range *oor)
 {
@@ -456,7 +508,8 @@ static size_t take_parts(struct fetcher *fr, struct fetch_out *out, const struct
             const struct fetch_response_partition_data *pd = &ft->partitions[i];
             struct followed *fo = fetcher_find(fr, ft->topic, ft->topic_id, pd->partition_index);
             named++;
-            if (!fo || !is_asked_for(fo, out)) continue;
+            if (!fo || (!fo->read_ahead && !is_asked_for(fo, out))) continue;
+            fo->read_ahead = false;
             if (pd->error_code == KERR_NONE) {
                 take_part(fo, pd, out->call.frame);
             } else if (pd->error_code == KERR_OFFSET_OUT_OF_RANGE) {
@@ -508,6 +561,7 @@ void fetcher_take_answer(struct fetcher *fr, struct fetch_out *out)
         return;
     }
     take_session(fr, out, resp->session_id);
+    read_ahead(fr, out, resp);
     struct out_of_range oor = {0};
     size_t named = take_parts(fr, out, resp, &oor);
     if (oor.count > 0) fetcher_look_up(fr, oor.list, oor.count);

@@ -12,7 +12,8 @@
  * (3) An answer is only taken if the session had the partition as it is now when the fetch was sent (`put_serial`,
  *     `session_offset`): so nothing is appended twice, nor at a wrong place.
  * (4) A fetch names as `fetch_offset` what is appended, and on the disk where a flush is due: while `holding` counts
- *     partitions of which an append is out, no fetch leaves. */
+ *     partitions of which an append is out, no fetch leaves.  The one that reads ahead names what has been received; it
+ *     leaves only where that lies below the leader's high watermark, so that it promises nothing. */
 #ifndef REPLICA_FETCHERS_INTERNAL_H
 #define REPLICA_FETCHERS_INTERNAL_H
 
@@ -80,6 +81,7 @@ struct followed {
     int64_t session_offset, session_start, session_high_watermark;
     int32_t session_last_epoch;
     _Atomic int64_t lag;
+    bool read_ahead; /* the fetch after the answer that is being taken has left already */
 
     /* Of an answer: what is left to append, and what applies afterwards. */
     struct buf *frame;
@@ -105,6 +107,7 @@ struct followed {
     int32_t cut_epoch; /* as they were before it */
     enum err cut_err;
     struct job start_job; /* the leader's log start */
+    struct partition *start_p;
     bool start_out;
     int64_t start_at;
     enum err start_err;
@@ -232,6 +235,17 @@ struct followed *fetcher_find(struct fetcher *fr, struct str topic, struct uuid 
 
 /* Sends nothing until replica.fetch.backoff.ms is over. */
 void fetcher_back_off(struct fetcher *fr);
+
+/* Where a partition will be when the answer is appended that has come for it. */
+struct ahead {
+    struct followed *fo;
+    int64_t offset;
+    int32_t epoch;
+};
+/* Whether a fetch could leave now.  The turn in which an answer is taken. */
+bool fetcher_may_read_ahead(const struct fetcher *fr);
+/* Has the next fetch leave before these are appended, from where they will be then. */
+void fetcher_read_ahead(struct fetcher *fr, const struct ahead *list, size_t count);
 
 /* A partition enters another state than READY, and leaves the session if it is not fetched then. */
 void followed_enter(struct followed *fo, enum followed_state state);

@@ -239,6 +239,8 @@ void replicas_stop_opening(struct replicas *r);
  * clients are told why.  Home loop. */
 void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
                     int32_t topic_partitions);
+/* Takes it out of the topic's entry, and the entry away with its last partition.  Home loop. */
+void replicas_unlink(struct replicas *r, struct topic_replicas *t, struct partition *p);
 /* The partition, which is open, takes the role; fetchers and replicas_options.role_changed are told.  Home loop. */
 void replicas_take_role(struct replicas *r, struct partition *p, const struct partition_role *role);
 /* Tells replicas_options.role_changed.  Home loop. */
@@ -261,9 +263,10 @@ bool role_in_sync(const struct partition_role *role);
 void replicas_named(struct partition *p);
 /* INCONSISTENT_TOPIC_ID, said so, when the log belongs to another topic of the same name. */
 enum kerr replicas_check_topic_id(const struct partition *p, struct uuid topic_id);
+
+/* replicas_stop.c */
 /* An opening that it has waited for is over. */
 void replicas_stop_go_on(struct stop_job *sj);
-/* replicas_apply.c */
 /* A fresh name for a directory that is to be deleted, beside the partition's own or in another log directory.  To be
  * freed. */
 char *replicas_doomed_path(struct replicas *r, const struct partition *p);

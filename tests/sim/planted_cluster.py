@@ -35,4 +35,70 @@ BUGS = {
     "an_answer_of_the_controller_thrown_away": (
         "replica/leader.c", "    } else if (!kerr && atomic_load(&p->leads) && answer->partition_epoch > p->partition_epoch"
         " && commit(p, answer)) {\n", "    } else if (!kerr && answer->partition_epoch < -1 && commit(p, answer)) {\n"),
+    "a_deposed_controller_that_writes": (
+        "controller/writes.c", "    if (w->count == 0)\n        push(w, (struct coord_op){.kind = COORD_CHECK, "
+        ".path = ZNODE_CONTROLLER_EPOCH, .version = w->c->epoch_version});\n", ""),
+    "a_deposed_controller_that_is_heard": (
+        "broker/control.c", "    if (from->controller_epoch < ct->controller_epoch) {",
+        "    if (from->controller_epoch < 0) {"),
+    "a_stale_change_of_the_in_sync_set": (
+        "controller/alter_partition.c",
+        "    if (ap->leader_epoch < p->leader_epoch) return KERR_FENCED_LEADER_EPOCH;\n"
+        "    *same = in->broker_id == p->leader && ap->leader_recovery_state == p->leader_recovery_state &&\n"
+        "            same_members(isr, count, p->isr, p->isr_count);\n"
+        "    if (*same) return KERR_NONE;\n"
+        "    if (ap->partition_epoch < p->state_version) return KERR_INVALID_UPDATE_VERSION;\n"
+        "    if (in->broker_id != p->leader || !isr_is_sound(p, isr, count)) return KERR_INVALID_REQUEST;\n",
+        "    *same = same_members(isr, count, p->isr, p->isr_count) && isr_is_sound(p, isr, count);\n"
+        "    if (*same) return KERR_NONE;\n"),
+    "a_heartbeat_after_fencing": (
+        "group/session.c", "    if (in->generation_id != grp->generation) return KERR_ILLEGAL_GENERATION;\n", ""),
+    "a_commit_after_fencing": (
+        "group/offsets.c", "    if (generation != grp->generation) return KERR_ILLEGAL_GENERATION;\n", ""),
+    "a_commit_answered_when_the_leader_alone_has_it": (
+        "broker/groups_write.c",
+        "    if (acks == ACKS_ALL && partition_high_watermark(b->p) <= b->append.last_offset) return false;\n", ""),
+    "a_coordinator_that_does_not_read_to_the_end": (
+        "broker/groups_load.c", "    ld->end = plog_end(h->p->pl);\n",
+        "    ld->end = MAX(ld->at, plog_end(h->p->pl) - 1);\n"),
+    "a_coordinator_that_goes_on_when_it_leads_anew": (
+        "broker/groups.c", "    return h->serves && h->p == h->wanted && h->epoch == h->wanted_epoch;\n",
+        "    return h->p == h->wanted;\n"),
+    "a_follower_cut_to_its_high_watermark": (
+        "replica/fetcher_answer.c", "    else if (fo->last_epoch < 0 && fo->offset > high_watermark) {",
+        "    else if (fo->offset > high_watermark) {"),
+    "a_high_watermark_beyond_the_end": (
+        "replica/follower.c", "    int64_t reached = MIN(leader_high_watermark, plog_safe_end(p->pl));\n",
+        "    int64_t reached = leader_high_watermark;\n"),
+    "a_high_watermark_of_before_a_crash": (
+        "replica/partition.c", "    atomic_store(&p->high_watermark, MAX(plog_start(pl), MIN(high_watermark, plog_end(pl))));\n",
+        "    atomic_store(&p->high_watermark, MAX(plog_start(pl), high_watermark));\n"),
+    "a_fetch_of_an_older_epoch_that_counts": (
+        "replica/leader.c", "    if (ff->leader_epoch >= 0 && ff->leader_epoch != epoch)\n",
+        "    if (ff->leader_epoch > epoch)\n"),
+    "an_unclean_election_that_nobody_allowed": (
+        "controller/elections.c", "            ct->unclean = ct->topic->unclean == UNCLEAN_YES && needs_unclean(c, p);\n",
+        "            ct->unclean = true;\n"),
+    "a_leader_that_still_follows": (
+        "replica/replicas_apply.c", "    for (size_t i = 0; i < ap->count && fw->leave; i++) {\n        const struct apply_item *it",
+        "    for (size_t i = 0; i < 0; i++) {\n        const struct apply_item *it"),
+    "an_epoch_that_no_leader_begins": (
+        "replica/replicas_apply.c", "    if (plog_last_epoch(p->pl) >= leader_epoch) return KERR_NONE;\n",
+        "    if (p->pl) return KERR_NONE;\n"),
+    "a_role_of_an_older_epoch": (
+        "replica/replicas_apply.c",
+        "    if (it->state->leader_epoch < atomic_load(&p->leader_epoch)) return KERR_STALE_CONTROLLER_EPOCH;\n", ""),
+    "a_follower_of_before_its_restart_let_in": (
+        "controller/alter_partition.c",
+        "        if (epoch != EPOCH_UNKNOWN && epoch != broker_find(wo->c, isr[i])->epoch) return false;\n", ""),
+    "an_in_sync_set_forgotten_when_its_answer_is_lost": (
+        "replica/in_sync.c", "    return f->state == FOLLOWER_IN || f->state == FOLLOWER_LEAVES;\n",
+        "    return f->state == FOLLOWER_IN;\n"),
+    "a_leader_that_restarted_and_goes_on_in_its_epoch": (
+        "controller/elections.c",
+        "    if (p->leader >= 0 && replica_is_alive(c, p, p->leader) && !replica_has_restarted(c, p, p->leader)) return;\n",
+        "    if (p->leader >= 0 && replica_is_alive(c, p, p->leader)) return;\n"),
+    "batches_forgotten_at_a_restart": (
+        "plog/producers.c", "        s.run = e->last_sequence < 0 ? 0 : e->offset_delta + 1;\n",
+        "        s.run = 0;\n"),
 }

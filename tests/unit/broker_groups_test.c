@@ -5,6 +5,8 @@
 
 #include "broker/broker.h"
 #include "broker/groups.h"
+#include "coord/memory.h"
+#include "coord/znodes.h"
 #include "replica/replicas_internal.h"
 
 enum { EVENTS_MAX = 100, KEY_BYTES = 8, COMMIT_TIMEOUT_MS = 5000 };
@@ -535,20 +537,69 @@ static void a_partition_that_goes_offline_is_closed(void **state)
     assert_null(s.shard);
 }
 
+/* A topic of which the first `known` of `count` partitions have been told. */
+static struct topic_view told_of(struct partition_view *partitions, int32_t count, int32_t known)
+{
+    for (int32_t i = 0; i < count; i++) partitions[i] = (struct partition_view){.known = i < known};
+    return (struct topic_view){.name = STR(OFFSETS_TOPIC), .partition_count = known, .partitions = partitions};
+}
+
 static void the_number_of_partitions_stays_while_the_topic_does(void **state)
 {
     (void)state;
-    struct topic_view t = {.name = STR(OFFSETS_TOPIC), .partition_count = 3};
+    struct partition_view partitions[60];
+    struct topic_view t = told_of(partitions, 60, 50);
     assert_int_equal(groups_partition_count(h.br.groups), 50); /* what it is going to have */
     groups_topic_changed(h.br.groups, &t);
-    assert_int_equal(groups_partition_count(h.br.groups), 3);
-    t.partition_count = 8;
+    assert_int_equal(groups_partition_count(h.br.groups), 50);
+    t = told_of(partitions, 60, 60);
     groups_topic_changed(h.br.groups, &t);
-    assert_int_equal(groups_partition_count(h.br.groups), 3);
-    groups_topic_removed(h.br.groups, t.name);
-    groups_topic_changed(h.br.groups, &t);
-    assert_int_equal(groups_partition_count(h.br.groups), 8);
+    assert_int_equal(groups_partition_count(h.br.groups), 50);
     turns(&h.w, 2);
+}
+
+static void make_topic(struct coord *c, int32_t partitions)
+{
+    const struct str topics = ZNODE_TOPICS;
+    struct arena a;
+    int32_t id = BROKER;
+    arena_init(&a, SIZE_MAX);
+    struct znode_topic node = {.partitions = arena_array(&a, struct znode_replicas, (size_t)partitions),
+                               .partition_count = (size_t)partitions};
+    for (int32_t i = 0; i < partitions; i++)
+        node.partitions[i] = (struct znode_replicas){.partition = i, .replicas = &id, .replica_count = 1};
+    coord_make_paths(c, &topics, 1, (struct coord_to){.loop = h.w.loop});
+    coord_create(c, znode_topic_path(&a, STR(OFFSETS_TOPIC)), znode_topic_encode(&a, &node), 0,
+                 (struct coord_to){.loop = h.w.loop});
+    arena_fini(&a);
+}
+
+static void close_store(struct coord_memory *m, struct coord *c)
+{
+    bool closed = false;
+    coord_close(c, h.w.loop, on_stopped, &closed);
+    turns(&h.w, 5);
+    assert_true(closed);
+    coord_memory_free(m);
+}
+
+/* A broker that has just started may be told of one partition before it is told of all. */
+static void partitions_that_were_not_told_of_yet_are_counted(void **state)
+{
+    (void)state;
+    struct coord_memory *m = coord_memory_new(&h.w.clock);
+    struct coord *c = h.br.coord = coord_memory_connect(m, (struct coord_listener){.loop = h.w.loop});
+    struct partition_view partitions[8];
+    make_topic(c, 8);
+    struct topic_view t = told_of(partitions, 8, 3);
+    groups_topic_changed(h.br.groups, &t);
+    assert_int_equal(groups_partition_count(h.br.groups), 0); /* nobody is sent anywhere */
+    turns(&h.w, 5);
+    assert_int_equal(groups_partition_count(h.br.groups), 8);
+    groups_topic_removed(h.br.groups, t.name);
+    assert_int_equal(groups_partition_count(h.br.groups), 50);
+    turns(&h.w, 5);
+    close_store(m, c);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -573,6 +624,7 @@ int main(void)
         TEST(expired_offsets_are_looked_for_from_time_to_time),
         TEST(a_partition_that_goes_offline_is_closed),
         TEST(the_number_of_partitions_stays_while_the_topic_does),
+        TEST(partitions_that_were_not_told_of_yet_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,8 @@ static struct buf_pool *bufs;  /* all must be back at the end */
 static struct rpc *connection; /* the one that is open; NULL: none */
 static int connections;        /* opened so far */
 static int16_t peer_version_max = 18;
+static const struct plog *watched; /* where it ended when the last request left; NULL: none is watched */
+static int64_t watched_end;
 
 struct rpc *rpc_open(const struct rpc_options *opt, struct str host, int32_t port)
 {
@@ -106,6 +108,7 @@ int16_t rpc_version(const struct rpc *r, enum api api, int16_t min, int16_t max)
 void rpc_send(struct rpc *r, struct rpc_call *call)
 {
     assert_true(r->ready && r->out_count < OUT_MAX);
+    if (watched) watched_end = plog_end(watched);
     struct out *o = &r->outs[r->out_count++];
     *o = (struct out){.call = call};
     o->version = call->api == API_FETCH ? MIN(call->version_max, peer_version_max) : call->version_max;
@@ -217,6 +220,7 @@ static UNUSED void fetchers_begin(struct fworld *fw)
 {
     connection = NULL;
     connections = 0;
+    watched = NULL;
     bufs = buf_pool_new(0);
     peer_version_max = 18;
     fw->address_known = true;

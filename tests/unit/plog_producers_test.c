@@ -571,12 +571,74 @@ static void a_loaded_snapshot_continues_sequences_and_transactions(void **state)
     assert_int_equal(producers_first_unstable(&v.ps), 7);
     assert_int_equal(produce(&v, 1, 2, 3, 4), KERR_DUPLICATE_SEQUENCE_NUMBER); /* of the last one */
     assert_int_equal(v.r.base_offset, 3);
-    assert_int_equal(produce(&v, 1, 2, 0, 3), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    assert_int_equal(produce(&v, 1, 2, 0, 3), KERR_DUPLICATE_SEQUENCE_NUMBER); /* and of the one before */
+    assert_int_equal(v.r.base_offset, 0);
+    assert_int_equal(produce(&v, 1, 2, 8, 1), KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
     assert_int_equal(produce(&v, 1, 2, 7, 1), KERR_NONE);
     assert_int_equal(end_txn(&v, 2, 0, true, 0), KERR_NONE);
     producers_replicated(&v.ps, v.end);
     assert_int_equal(producers_first_unstable(&v.ps), 8);
     world_stop(&v);
+    world_stop(&w);
+}
+
+/* A client has up to five batches under way, and more than that when some went to a leader that stopped. */
+static void a_loaded_snapshot_knows_what_was_written_long_before(void **state)
+{
+    (void)state;
+    struct world w, v;
+    world_start(&w);
+    world_start(&v);
+    assert_int_equal(produce(&w, 9, 0, 0, 1), KERR_NONE);
+    for (int i = 0; i < 9; i++) assert_int_equal(produce(&w, 1, 2, 2 * i, 2), KERR_NONE);
+    uint8_t *data;
+    size_t size;
+    for (int turn = 0; turn < 2; turn++) { /* also what has been loaded is written again */
+        producers_snapshot_encode(turn ? &v.ps : &w.ps, w.end, &data, &size);
+        assert_int_equal(producers_snapshot_decode(&v.ps, data, size, 0, FOREVER), OK);
+        v.end = w.end;
+        assert_int_equal(v.ps.count, 2);
+        for (int i = 0; i < 9; i++) {
+            assert_int_equal(produce(&v, 1, 2, 2 * i, 2), KERR_DUPLICATE_SEQUENCE_NUMBER);
+            assert_int_equal(v.r.base_offset, i < 4 ? -1 : 1 + 2 * i);
+            assert_int_equal(v.r.last_offset, i < 4 ? 8 : 2 + 2 * i);
+        }
+        mem_free(data);
+    }
+    assert_int_equal(produce(&v, 1, 2, 18, 1), KERR_NONE);
+    world_stop(&v);
+    world_stop(&w);
+}
+
+/* Kafka puts each entry in the place of the one before of the same producer: it must find there what its own file says,
+ * and no earlier entry may stay where the last one has expired. */
+static void the_last_entry_of_a_producer_is_kafkas(void **state)
+{
+    (void)state;
+    struct world w;
+    world_start(&w);
+    for (int i = 0; i < 7; i++) {
+        struct batch_info b = batch(w.end, 1, 2, i, 1);
+        b.attributes = BATCH_TRANSACTIONAL;
+        b.max_timestamp = 5000 - i; /* the last one is the oldest */
+        assert_int_equal(queue(&w, &b, NULL, APPEND_CLIENT), KERR_NONE);
+    }
+    producers_publish(&w.ps, w.end);
+    uint8_t *data;
+    size_t size;
+    producers_snapshot_encode(&w.ps, w.end, &data, &size);
+    assert_int_equal(size, 10 + 6 * 46);
+    for (size_t i = 0; i < 6; i++) {
+        const uint8_t *e = data + 10 + i * 46;
+        assert_int_equal(get_be64(e), 1);
+        assert_int_equal(get_be16(e + 8), 2);
+        assert_int_equal(get_be32(e + 10), 1 + i);
+        assert_int_equal(get_be64(e + 14), 1 + i);
+        assert_int_equal(get_be32(e + 22), i == 0 ? 1 : 0); /* two sequences as one entry */
+        assert_int_equal(get_be64(e + 26), 5000 - 6);
+        assert_int_equal(get_be64(e + 38), i == 5 ? 0 : UINT64_MAX);
+    }
+    mem_free(data);
     world_stop(&w);
 }
 
@@ -617,7 +679,7 @@ static void every_damaged_snapshot_is_corrupt_and_leaves_nothing(void **state)
         assert_int_equal(ps.count, 0);
         good[at] ^= 0x40;
     }
-    memcpy(good + 10 + 46, good + 10, 8); /* one producer twice, under a right CRC */
+    put_be32(good + 10 + 22, UINT32_MAX); /* a batch of no records, under a right CRC */
     put_be32(good + 2, crc32c(good + 6, size - 6));
     assert_int_equal(producers_snapshot_decode(&ps, good, size, 0, FOREVER), ERR_CORRUPT);
     producers_fini(&ps);
@@ -1046,6 +1108,8 @@ int main(void)
         cmocka_unit_test(entries_of_kafkas_snapshot_are_seen_one_by_one),
         cmocka_unit_test(replaying_kafkas_log_gives_kafkas_snapshots_and_transaction_index),
         cmocka_unit_test(a_loaded_snapshot_continues_sequences_and_transactions),
+        cmocka_unit_test(a_loaded_snapshot_knows_what_was_written_long_before),
+        cmocka_unit_test(the_last_entry_of_a_producer_is_kafkas),
         cmocka_unit_test(expired_producers_are_left_out_of_a_loaded_snapshot),
         cmocka_unit_test(every_damaged_snapshot_is_corrupt_and_leaves_nothing),
         cmocka_unit_test(a_snapshot_file_is_written_and_read_by_offset),

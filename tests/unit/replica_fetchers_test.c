@@ -371,6 +371,65 @@ static void the_high_watermark_never_passes_the_end(void **state)
     fworld_end(&fw);
 }
 
+/* A follower that is far behind, and so not in sync, has the leader read while it appends. */
+static void who_is_far_behind_reads_ahead(void **state)
+{
+    (void)state;
+    struct fworld fw;
+    leader_reset();
+    fworld_start(&fw, 1);
+    watched = followed_at(&fw, 0)->pl;
+    leader_append(0, 10);
+    leader.parts[0].high_watermark = 10;
+    leader.batches_max = 3;
+    follow(&fw, 0, 0);
+    turns(&fw.w, 2);
+    connect_now();
+    turns(&fw.w, 2);
+    assert_int_equal(leader_look(&connection->outs[0]), KERR_NONE);
+    for (int64_t end = 3; end <= 9; end += 3) {
+        assert_true(leader_answer(0, false));
+        assert_int_equal(connection->out_count, 1);
+        assert_int_equal(watched_end, end - 3); /* the next fetch has left before these were appended */
+        assert_int_equal(plog_end(watched), end);
+        assert_int_equal(leader_look(&connection->outs[0]), KERR_NONE);
+        assert_int_equal(leader.parts[0].asked.fetch_offset, end);
+        assert_int_equal(leader.parts[0].asked.last_fetched_epoch, 0);
+    }
+    assert_true(leader_answer(0, false));
+    assert_int_equal(watched_end, 10); /* what may bring it into the in-sync set says only what is appended */
+    run_to_rest(&fw);
+    check_same(&fw, 0);
+    fworld_end(&fw);
+}
+
+static void what_was_read_ahead_of_a_failure_is_not_appended(void **state)
+{
+    (void)state;
+    struct fworld fw;
+    leader_reset();
+    fworld_start(&fw, 1);
+    leader_append(0, 10);
+    leader.parts[0].high_watermark = 10;
+    leader.batches_max = 3;
+    leader.parts[0].corrupt = true; /* the first batch */
+    follow(&fw, 0, 0);
+    turns(&fw.w, 2);
+    connect_now();
+    turns(&fw.w, 2);
+    assert_int_equal(leader_look(&connection->outs[0]), KERR_NONE);
+    assert_true(leader_answer(0, false));
+    assert_int_equal(leader_look(&connection->outs[0]), KERR_NONE);
+    assert_int_equal(leader.parts[0].asked.fetch_offset, 3);
+    assert_true(leader_answer(0, false));
+    assert_int_equal(plog_end(followed_at(&fw, 0)->pl), 0);
+    assert_int_equal(fetchers_look(fw.f).failed, 1);
+    pass_ms(&fw, BACKOFF_MS);
+    run_to_rest(&fw);
+    check_same(&fw, 0);
+    fworld_end(&fw);
+}
+
 /* ---- Sessions */
 
 static void a_session_that_the_leader_forgot_begins_anew(void **state)
@@ -847,6 +906,8 @@ int main(void)
         cmocka_unit_test(a_corrupt_batch_is_fetched_again),
         cmocka_unit_test(a_fenced_follower_waits_for_the_controller),
         cmocka_unit_test(the_high_watermark_never_passes_the_end),
+        cmocka_unit_test(who_is_far_behind_reads_ahead),
+        cmocka_unit_test(what_was_read_ahead_of_a_failure_is_not_appended),
         cmocka_unit_test(a_session_that_the_leader_forgot_begins_anew),
         cmocka_unit_test(without_a_session_every_fetch_is_a_full_one_that_waits),
         cmocka_unit_test(an_old_leader_is_spoken_to_in_its_version),

@@ -46,7 +46,8 @@ static struct found find_group(struct request *rq, struct str group)
 {
     struct broker *br = rq->broker;
     const struct topic_view *t = metadata_topic(br->metadata, offsets_topic);
-    int32_t index = group_partition_of(group, groups_partition_count(br->groups));
+    int32_t partitions = groups_partition_count(br->groups);
+    int32_t index = partitions ? group_partition_of(group, partitions) : -1;
     const struct node_endpoint *at = NULL;
     bool ours = topic_has_partition(t, index) && t->partitions[index].leader == br->id;
     if (ours && !is_led_here(br, index)) /* its log is being made or opened */

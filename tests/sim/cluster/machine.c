@@ -1,6 +1,7 @@
 /* machine.c: the brokers: their processes, disks, clocks and sessions. */
 #include <string.h>
 
+#include "broker/metadata.h"
 #include "controller/controller.h"
 #include "replica/replicas.h"
 #include "world.h"
@@ -10,11 +11,11 @@
 
 enum {
     TURN_US_MAX = 150,        /* what a turn takes, at most, */
-    JOB_US_MAX = 3000,        /*   a job, */
-    STORE_US_MAX = 3000,      /*   and a call's way to the store */
+    JOB_US_MAX = 3000,        /*   and a job */
     SLOW_ONE_IN = 50,         /* jobs that take a hundred times as long */
     SESSION_US = 6000 * 1000, /* zookeeper.session.timeout.ms */
-    SESSION_LOOK_US = 200 * 1000
+    SESSION_LOOK_US = 200 * 1000,
+    DISK_BYTES = 8 << 20 /* and the reserve that brokers keep goes by that */
 };
 
 static int heap_of(const struct machine *n)
@@ -93,7 +94,7 @@ static void look_at_store(struct machine *n)
 {
     if (n->store_due_us != INT64_MAX || session_of(n) < 0) return;
     if (coord_memory_out(n->w->store, session_of(n)) > 0)
-        n->store_due_us = n->w->now_us + draw_between(n->w, 1, STORE_US_MAX);
+        n->store_due_us = n->w->now_us + draw_between(n->w, 1, n->store_us_max);
 }
 
 void machine_store_turn(struct machine *n)
@@ -104,6 +105,7 @@ void machine_store_turn(struct machine *n)
     if (session_of(n) < 0) return;
     size_t out = coord_memory_out(w->store, session_of(n));
     coord_memory_run(w->store, session_of(n), out ? 1 + draw(w, out) : 0);
+    check_store(w);
     look_at_store(n);
 }
 
@@ -117,6 +119,7 @@ void machine_cut_store(struct machine *n, bool cut)
         coord_memory_disconnect(w->store, session_of(n), draw(w, coord_memory_out(w->store, session_of(n)) + 1));
     else
         coord_memory_reconnect(w->store, session_of(n));
+    check_store(w);
     look_at_store(n);
 }
 
@@ -199,7 +202,7 @@ static char *config_text(const struct machine *n)
                       "auto.create.topics.enable=false\n"
                       "default.replication.factor=%d\n"
                       "offsets.topic.replication.factor=%d\n"
-                      "offsets.topic.num.partitions=2\n"
+                      "offsets.topic.num.partitions=%d\n"
                       "min.insync.replicas=%d\n"
                       "log.segment.bytes=20000\n"
                       "log.flush.interval.messages=%s\n"
@@ -209,11 +212,12 @@ static char *config_text(const struct machine *n)
                       "replica.high.watermark.checkpoint.interval.ms=1000\n"
                       "leader.imbalance.check.interval.seconds=5\n"
                       "group.initial.rebalance.delay.ms=100\n"
+                      "group.min.session.timeout.ms=500\n"
                       "controller.fast.failure.detection=%s\n"
                       "%s",
                       n->index + 1, n->index + 1, PORT, MIN(n->w->setup.nodes, 3), MIN(n->w->setup.nodes, 3),
-                      n->w->setup.nodes > 1 ? 2 : 1, n->w->setup.power ? "1" : "9223372036854775807",
-                      n->w->setup.slow_detection ? "false" : "true",
+                      OFFSETS_PARTITIONS, n->w->setup.nodes > 1 ? 2 : 1,
+                      n->w->setup.power ? "1" : "9223372036854775807", n->w->setup.slow_detection ? "false" : "true",
                       n->w->setup.nodes > 1 ? "zookeeper.connect=store:2181\nzookeeper.session.timeout.ms=6000\n" : "");
 }
 
@@ -236,6 +240,8 @@ void machine_start(struct machine *n)
     n->job_count = 0;
     n->paused_until_us = 0;
     n->store_due_us = INT64_MAX;
+    n->store_us_max = STORE_US_MAX;
+    memset(n->told_epochs, -1, sizeof n->told_epochs);
     net_sim_host_up(w->net, (unsigned)n->index);
     const struct broker_env env = {
         .fs = fs_sim_fs(n->disk),
@@ -282,7 +288,15 @@ static void leave_store(struct machine *n)
     if (id < 0) return;
     note_session(n);
     if (!n->store_cut) coord_memory_run(w->store, id, draw(w, coord_memory_out(w->store, id) + 1));
+    check_store(w);
     coord_memory_abandon(w->store, id);
+}
+
+/* The page cache goes with the power, and nothing fails any more. */
+static void disk_crash(struct machine *n, bool power)
+{
+    n->disk = fs_sim_after_crash(n->disk, draw(n->w, UINT64_MAX), power ? FS_SIM_ANYTHING : FS_SIM_EVERYTHING);
+    n->disk_fails = false;
 }
 
 void machine_kill(struct machine *n, bool power)
@@ -292,7 +306,7 @@ void machine_kill(struct machine *n, bool power)
     tell(w, "broker %d %s", n->index + 1, power ? "loses its power" : "is killed");
     leave_store(n);
     net_sim_host_gone(w->net, (unsigned)n->index, power);
-    n->disk = fs_sim_after_crash(n->disk, draw(w, UINT64_MAX), power ? FS_SIM_ANYTHING : FS_SIM_EVERYTHING);
+    disk_crash(n, power || (n->disk_fails && w->setup.power));
     heap_drop(heap_of(n));
     n->run = NULL;
     n->state = MACHINE_DOWN;
@@ -324,6 +338,31 @@ bool machine_is_controller(const struct machine *n)
     if (n->state == MACHINE_DOWN) return false;
     const struct broker *br = broker_of(n->run);
     return br->controller && controller_state(br->controller) == CONTROLLER_ACTIVE;
+}
+
+/* ---- Disks */
+
+void machine_limit_disk(struct machine *n, int64_t room)
+{
+    struct fs_space space;
+    int64_t capacity = DISK_BYTES;
+    if (room < INT64_MAX && !fs_space(fs_sim_fs(n->disk), "/", &space)) capacity = space.total - space.available + room;
+    fs_sim_set_capacity(n->disk, capacity);
+}
+
+/* A sync that failed leaves what was not written in the page cache, and no program can know that it is not on the disk:
+ * where logs count on their flushes, the broker comes back by a loss of power (see ../README.md). */
+void machine_break_disk(struct machine *n)
+{
+    static const unsigned kinds[] = {FS_SIM_WRITE, FS_SIM_SYNC, FS_SIM_READ, FS_SIM_ALL};
+    struct world *w = n->w;
+    const struct fs_sim_fault fault = {.calls = kinds[draw(w, ARRAY_COUNT(kinds))],
+                                       .after = (int64_t)draw(w, 20),
+                                       .times = one_in(w, 2) ? 1 : INT64_MAX,
+                                       .one_in = one_in(w, 2) ? 3 : 1,
+                                       .e = ERR_IO};
+    fs_sim_set_fault(n->disk, &fault);
+    n->disk_fails = true;
 }
 
 /* ---- Turns */
@@ -372,6 +411,7 @@ static void machine_ended(struct machine *n)
     heap_drop(heap_of(n));
     n->run = NULL;
     n->state = MACHINE_DOWN;
+    if (n->disk_fails) disk_crash(n, w->setup.power);
     machine_start_later(n, draw_between(w, 1, 3 * S));
 }
 
@@ -395,6 +435,13 @@ void machine_turn(struct machine *n)
     check_leaders(n);
 }
 
+const struct topic_view *machine_topic(const struct machine *n, const char *topic)
+{
+    if (n->state == MACHINE_DOWN) return NULL;
+    const struct broker *br = broker_of(n->run);
+    return br->metadata ? metadata_topic(br->metadata, str_of(topic)) : NULL;
+}
+
 struct partition *machine_partition(const struct machine *n, const char *topic, int partition)
 {
     if (n->state == MACHINE_DOWN) return NULL;
@@ -413,7 +460,9 @@ void machine_init(struct world *w, int index)
     n->skew_ms = draw_between(w, -200, 200);
     n->start.fire = on_start;
     n->store_due_us = INT64_MAX;
+    n->store_us_max = STORE_US_MAX;
     n->disk = fs_sim_new(&(struct fs_sim_options){.seed = draw(w, UINT64_MAX),
+                                                  .capacity_bytes = DISK_BYTES,
                                                   .clock = &n->clock,
                                                   .journal = one_in(w, 2),
                                                   .write_back = w->setup.power ? 4 : 0});

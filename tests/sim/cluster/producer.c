@@ -1,10 +1,9 @@
 /* producer.c: producers as the Java client's: idempotent ones send a batch again until it is acknowledged, in the order
  * of their sequence numbers; those with acks=1 forget what failed.
  *
- * A snapshot of a log's producers has the last batch of each, as Apache Kafka's.  Whoever has restarted, or cut its
- * log, does not know an older one that is sent again for want of an answer, and says that it is out of order.  The
- * producer goes on in a new epoch then, and what it had sent may be there twice.  A leader that was there when the
- * batch was sent first must know it. */
+ * Whoever leads knows what it may be sent again: an idempotent producer is not told that the sequence it has to send
+ * next is out of order.  But by one who leads no more and does not know it, and lacks what another one has written
+ * since: then the producer goes on in a new epoch, as Java's, and what it had sent may be there twice. */
 #include <string.h>
 
 #include "base/endian.h"
@@ -148,27 +147,24 @@ static void lane_renew(struct lane *l)
     for (int i = 0; i < l->count; i++) {
         struct batch *b = l->batches[i];
         b->sequence = l->next_sequence;
-        b->attempts = 0;
         l->next_sequence += b->count;
         mem_free(b->bytes);
         encode(b);
     }
 }
 
-/* Somebody else than who leads now was sent it first, and has maybe written it; or the broker takes itself for the
- * leader that it was, and lacks what another one has written since. */
-static bool may_be_forgotten(const struct batch *b, int node)
+/* Who has answered leads in the latest epoch that there has been, and did when it was asked. */
+static bool by_leader(const struct batch *b, int node)
 {
-    const struct world *w = world_of(b->lane);
-    const struct place *at = &b->lane->producer->client.map.places[b->lane->topic][b->lane->partition];
-    if (!is_last_leader(w, b->lane->topic, b->lane->partition, node)) return true;
-    return b->first.node != node || b->first.life != w->nodes[node].lives || b->first.epoch != at->epoch;
+    int leader;
+    int32_t epoch = last_leader(world_of(b->lane), b->lane->topic, b->lane->partition, &leader);
+    return leader == node && epoch == b->leader_epoch;
 }
 
 static void refused(struct batch *b, enum kerr kerr, int node)
 {
     struct lane *l = b->lane;
-    if (kerr == KERR_OUT_OF_ORDER_SEQUENCE_NUMBER && b == l->batches[0] && may_be_forgotten(b, node)) {
+    if (kerr == KERR_OUT_OF_ORDER_SEQUENCE_NUMBER && b == l->batches[0] && !by_leader(b, node)) {
         l->renews = true;
         return;
     }
@@ -222,11 +218,8 @@ static void batch_send(struct batch *b, int node)
     rq.topic_data = &topic;
     rq.topic_data_count = 1;
     b->sent = true;
-    if (b->attempts++ == 0) {
-        b->first.node = node;
-        b->first.life = world_of(l)->nodes[node].lives;
-        b->first.epoch = l->producer->client.map.places[l->topic][l->partition].epoch;
-    }
+    int leader;
+    b->leader_epoch = last_leader(world_of(l), l->topic, l->partition, &leader);
     l->in_flight++;
     b->call = (struct call){.api = API_PRODUCE, .version = 9, .done = on_produced};
     peer_send(&l->producer->client.peers[node], &b->call, &rq, PRODUCE_US);

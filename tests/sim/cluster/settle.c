@@ -1,4 +1,5 @@
 /* settle.c: the end of a run: all that is broken is mended, and then the cluster has so long to be whole again. */
+#include "broker/metadata.h"
 #include "world.h"
 
 enum { WHOLE_WITHIN_US = 30 * 1000 * 1000 };
@@ -6,7 +7,8 @@ enum { WHOLE_WITHIN_US = 30 * 1000 * 1000 };
 /* What is still missing; NULL: nothing. */
 static const char *partition_lacks(struct world *w, int topic, int partition)
 {
-    int leaders = 0, replicas = MIN(w->setup.nodes, 3);
+    int leaders = 0, leader = -1, replicas = MIN(w->setup.nodes, 3);
+    int32_t epoch = -1;
     int64_t end = -1;
     const char *name = w->topics[topic].name;
     for (int i = 0; i < w->setup.nodes; i++) {
@@ -15,6 +17,8 @@ static const char *partition_lacks(struct world *w, int topic, int partition)
         if (!p->online) return "a replica is not online";
         if (!p->leads) continue;
         leaders++;
+        leader = i;
+        epoch = p->leader_epoch;
         if (atomic_load(&p->in_sync_count) < replicas) return "a replica is not in sync";
         end = plog_end(p->pl);
         if (partition_high_watermark(p) != end) return "the high watermark is below the end";
@@ -29,6 +33,12 @@ static const char *partition_lacks(struct world *w, int topic, int partition)
         if (partition_high_watermark(p) != end) return "a follower does not know the high watermark";
     }
     if (found < replicas) return "a replica is missing";
+    for (int i = 0; i < w->setup.nodes; i++) {
+        const struct topic_view *t = machine_topic(&w->nodes[i], name);
+        if (!topic_has_partition(t, partition) || t->partitions[partition].leader != leader + 1 ||
+            t->partitions[partition].leader_epoch != epoch)
+            return "a broker tells clients of another leader";
+    }
     for (int i = 0; i < w->consumer_count; i++)
         if (w->consumers[i].topic == topic && w->consumers[i].parts[partition].position < end)
             return "a consumer has not read everything";
@@ -42,6 +52,8 @@ static const char *lacks(struct world *w, char *where, size_t where_size)
         if (!machine_serves(&w->nodes[i])) return "a broker does not serve";
     for (int i = 0; i < w->producer_count; i++)
         if (!producer_is_done(&w->producers[i])) return "a producer has batches that are not acknowledged";
+    const char *missing = members_lack(w);
+    if (missing) return missing;
     for (int t = 0; t < w->topic_count; t++)
         for (int p = 0; p < w->topics[t].partitions; p++) {
             const char *what = partition_lacks(w, t, p);

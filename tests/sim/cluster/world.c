@@ -146,15 +146,16 @@ static void on_ask_topics(struct timer *t)
 static void ask_topics(struct world *w)
 {
     struct create_topics_request_creatable_topic topics[TOPICS_MAX];
+    struct create_topics_request rq = create_topics_request_default;
     for (int t = 0; t < w->topic_count; t++) {
+        if (w->topics[t].is_offsets) continue; /* made when somebody asks for a coordinator */
+        rq.topics_count++;
         topics[t] = create_topics_request_creatable_topic_default;
         topics[t].name = str_of(w->topics[t].name);
         topics[t].num_partitions = w->topics[t].partitions;
         topics[t].replication_factor = (int16_t)MIN(w->setup.nodes, 3);
     }
-    struct create_topics_request rq = create_topics_request_default;
     rq.topics = topics;
-    rq.topics_count = w->topic_count;
     rq.timeout_ms = CREATE_US / 1000;
     w->admin_call = (struct call){.api = API_CREATE_TOPICS, .version = 7, .done = on_topics};
     peer_send(&w->admin.peers[client_some_node(&w->admin)], &w->admin_call, &rq, CREATE_US);
@@ -183,9 +184,13 @@ static void choose_setup(struct world *w)
     s->slow_detection = one_in(w, 8);
     s->fault_every_us = draw_between(w, 200 * MS, 3 * S);
     s->faults_until_us = draw_between(w, 3 * S, 20 * S);
-    w->topic_count = 2;
+    w->topic_count = TOPICS_MAX;
     w->topics[0] = (struct topic){.name = "orders", .partitions = (int)draw_between(w, 1, 3)};
     w->topics[1] = (struct topic){.name = "clicks", .partitions = 1};
+    w->topics[OFFSETS_TOPIC_INDEX] =
+        (struct topic){.name = "__consumer_offsets", .partitions = OFFSETS_PARTITIONS, .is_offsets = true};
+    for (int t = 0; t < TOPICS_MAX; t++)
+        for (int p = 0; p < PARTITIONS_MAX; p++) w->topics[t].parts[p].state_version = -1;
 }
 
 static void make_world(struct world *w)
@@ -193,7 +198,7 @@ static void make_world(struct world *w)
     w->loop = loop_new_turned(&w->clock, 0);
     w->store = coord_memory_new(&w->clock);
     w->bufs = buf_pool_new(SIZE_MAX);
-    list_init(&w->undos);
+    list_init(&w->laters);
     w->net = net_sim_new(&(struct net_sim_options){
         .seed = draw(w, UINT64_MAX),
         .clock = &w->clock,
@@ -227,6 +232,7 @@ static void begin(struct world *w)
     consumer_start(w, &w->consumers[0], 4, 0);
     consumer_start(w, &w->consumers[1], 5, 0);
     consumer_start(w, &w->consumers[2], 6, 1);
+    groups_start(w);
     if (!w->opt.quiet) faults_start(w);
 }
 

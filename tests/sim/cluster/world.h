@@ -21,12 +21,19 @@
 
 enum {
     NODES_MAX = 5,
-    CLIENTS_MAX = 8,
+    CLIENTS_MAX = 11,
     TOPICS_MAX = 3,
+    GROUPS_TOPIC = 0, /* what groups commit for */
+    OFFSETS_TOPIC_INDEX = 2,
+    OFFSETS_PARTITIONS = 2,
     PARTITIONS_MAX = 4, /* of a topic */
+    GROUPS_MAX = 2,
+    MEMBERS_MAX = 4, /* of all groups */
+    MEMBER_ID_MAX = 64,
     HOSTS_MAX = NODES_MAX + CLIENTS_MAX,
     PORT = 9092
 };
+enum { STORE_US_MAX = 3000 }; /* what a call's way to the store takes, at most, unless it is slow */
 #define T0_MS (INT64_C(1700000000) * 1000)
 #define MS    INT64_C(1000)
 #define S     INT64_C(1000000)
@@ -64,7 +71,11 @@ struct machine {
     size_t job_count, job_cap;
 
     bool store_cut;       /* it does not reach the store */
+    int64_t store_us_max; /* what a call's way to the store takes, at most */
     int64_t store_due_us; /* when the store has some of what it asks for; INT64_MAX: it asks for nothing */
+    bool disk_fails;      /* calls on its disk fail; no more when it starts the next time */
+
+    int32_t told_epochs[TOPICS_MAX][PARTITIONS_MAX]; /* that it has told clients in this life */
 
     struct timer start; /* it is started again */
 };
@@ -129,11 +140,7 @@ struct batch {
     uint64_t first_id; /* its records have this id and those that follow */
     int32_t count, sequence;
     bool sent;
-    int attempts;
-    struct {
-        int node, life;
-        int32_t epoch;
-    } first; /* to whom it was sent first */
+    int32_t leader_epoch; /* the latest that there had been when it was sent */
     size_t size;
     uint8_t *bytes;
 };
@@ -192,7 +199,68 @@ struct consumer {
     } parts[PARTITIONS_MAX];
 };
 
-/* ---- What must be: check.c */
+/* What was so when a request of a member was made. */
+struct asked {
+    int node;
+    int32_t generation;   /* the member's */
+    int32_t synced;       /* the group's latest, of which a member had heard its assignment */
+    int32_t leader_epoch; /* the latest of the group's partition of __consumer_offsets */
+    int64_t floor;        /* what was acknowledged as committed */
+};
+
+enum member_state { MEMBER_OUT, MEMBER_SYNCS, MEMBER_IN };
+
+struct member;
+
+/* A partition as a member has it; the call is an OffsetFetch or an OffsetCommit. */
+struct ownership {
+    struct call call;
+    struct member *member;
+    int partition;
+    bool under_way;
+    bool known; /* the member has read what is committed */
+    int64_t value;
+    struct asked asked;
+    bool committed, read; /* since faults have ended, in this order */
+};
+
+struct member {
+    struct client client;
+    int group, coordinator; /* coordinator: -1: it does not know */
+    enum member_state state;
+    char id[MEMBER_ID_MAX];
+    int32_t generation;
+    bool leads;
+    char others[MEMBERS_MAX][MEMBER_ID_MAX]; /* all members of the generation, known to who leads */
+    int other_count;
+    uint32_t owned; /* partitions, a bit each */
+    bool busy;      /* `call` is under way */
+    struct call call;
+    struct asked asked;
+    struct ownership parts[PARTITIONS_MAX];
+    struct timer step, work, trouble;
+    int64_t asleep_until_us;
+};
+
+/* ---- What must be: check.c, commits.c */
+
+/* Offsets of a group for one partition. */
+struct commit_model {
+    int64_t sent, acked;      /* the latest; acked: what must be found at least */
+    int32_t acked_generation; /* in which that was committed */
+    struct {
+        int64_t value;
+        int32_t generation;
+    } * doubts; /* sent in generations that may last, and not known to be refused */
+    size_t doubt_count, doubt_cap;
+};
+
+struct group_model {
+    const char *name;
+    int partition;  /* of __consumer_offsets */
+    int32_t synced; /* the latest generation of which a member has heard its assignment */
+    struct commit_model parts[PARTITIONS_MAX];
+};
 
 struct acked_batch {
     uint64_t first_id;
@@ -207,25 +275,31 @@ struct model_part {
     size_t acked_count, acked_cap;
     struct {
         int32_t epoch;
-        int node, life;
+        int node;
     } * leaders; /* who led in which epoch */
     size_t leader_count, leader_cap;
+    int32_t state_version, state_epoch; /* in the store, when somebody last looked; -1: not there yet */
 };
 
 struct topic {
     const char *name;
     int partitions;
-    bool exists;
+    bool is_offsets; /* __consumer_offsets: brokers make and write it */
     struct model_part parts[PARTITIONS_MAX];
 };
 
 /* ---- The world */
 
+/* Leaders of a partition that fall as soon as they lead. */
+struct row {
+    int topic, partition, left;
+};
+
 struct setup {
     int nodes, clients;
     int64_t faults_until_us;
     int64_t fault_every_us;
-    unsigned weights[16]; /* of the faults, see faults.c */
+    unsigned weights[24]; /* of the faults, see faults.c */
     bool power;           /* logs are flushed before they count, and power goes off */
     bool slow_detection;  /* the dead are gone when their sessions are */
 };
@@ -266,11 +340,17 @@ struct world {
     struct call admin_call;
     struct timer admin_timer;
     bool topics_made;
-    int producer_count, consumer_count;
+    int producer_count, consumer_count, group_count, member_count;
     struct producer producers[4];
     struct consumer consumers[4];
+    struct group_model groups[GROUPS_MAX];
+    struct member members[MEMBERS_MAX];
     struct timer fault_timer;
-    struct list undos; /* faults that will end */
+    struct list laters; /* faults.c */
+    struct row row;
+    bool kills_at_change; /* whom the next change of an in-sync set is about is killed */
+    bool electing;        /* `elect_call` is under way */
+    struct call elect_call;
     int64_t acked, faults;
 };
 
@@ -322,12 +402,18 @@ void machine_turn(struct machine *n);
 int64_t machine_store_due_us(const struct machine *n);
 void machine_store_turn(struct machine *n);
 void machine_cut_store(struct machine *n, bool cut);
+/* From now on so many bytes can be written; INT64_MAX: as many as ever. */
+void machine_limit_disk(struct machine *n, int64_t room);
+/* From now on some calls on its disk fail. */
+void machine_break_disk(struct machine *n);
 void machine_expire(struct machine *n);
 /* Sessions that were not heard of for too long expire. */
 void sessions_start(struct world *w);
 bool machine_serves(const struct machine *n);
 /* As it believes. */
 bool machine_is_controller(const struct machine *n);
+/* What it knows of a topic; NULL: nothing. */
+const struct topic_view *machine_topic(const struct machine *n, const char *topic);
 /* Its replica, NULL: it has none now. */
 struct partition *machine_partition(const struct machine *n, const char *topic, int partition);
 
@@ -347,19 +433,37 @@ bool producer_is_done(const struct producer *p);
 void producer_map_came(struct producer *p);
 void consumer_start(struct world *w, struct consumer *c, int client, int topic);
 
+/* ---- member.c, commits.c */
+
+void groups_start(struct world *w);
+/* What is still missing now that all is mended; NULL: nothing. */
+const char *members_lack(struct world *w);
+/* A member has heard its assignment; `by_coordinator`: of who cannot be mistaken. */
+void check_synced(struct world *w, struct member *m, bool by_coordinator);
+/* Its commit was acknowledged; or nobody knows. */
+void check_committed(struct world *w, const struct ownership *o);
+void check_in_doubt(struct world *w, const struct ownership *o);
+/* The coordinator has told what is committed; -1: nothing. */
+void check_read(struct world *w, const struct ownership *o, int64_t offset);
+
 /* ---- faults.c, settle.c, check.c */
 
 void faults_start(struct world *w);
 /* All that is broken is mended. */
 void faults_end(struct world *w);
+/* Somebody leads in an epoch in which nobody did; a leader has asked for another in-sync set. */
+void faults_new_leader(struct world *w, int topic, int partition, int node);
+void faults_in_sync_changes(struct world *w, int leader, const struct in_sync *s);
 void settle(struct world *w);
 void check_acked(struct world *w, int topic, int partition, const struct acked_batch *b);
 /* A consumer has been given this record. */
 void check_seen(struct world *w, int topic, int partition, int64_t offset, uint64_t id, const char *who);
 /* After a turn of the node: one leader an epoch. */
 void check_leaders(struct machine *n);
-/* In the latest epoch that there has been. */
-bool is_last_leader(const struct world *w, int topic, int partition, int node);
+/* The latest epoch that somebody led in, and who (-1: nobody has). */
+int32_t last_leader(const struct world *w, int topic, int partition, int *node);
+/* Of the store, after something was done there: who is deposed changes nothing. */
+void check_store(struct world *w);
 /* What consumers must have seen by now; the world is whole. */
 void check_end(struct world *w);
 /* The id of a record of ours. */
