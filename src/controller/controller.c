@@ -150,6 +150,18 @@ void controller_session_renewed(struct controller *c)
     if (!c->office_queued) office_queue(c);
 }
 
+void controller_stand_back(struct controller *c, int64_t wait_ms)
+{
+    ASSERT_OWNER(c->opt.loop);
+    if (!c->opt.fast_failure_detection || c->stopping || c->state == CONTROLLER_STANDBY) return;
+    LOG_WARN("controller_stands_back",
+             "broker=%d epoch=%d wait_ms=%lld reason=\"none of the other brokers can be reached from here\"",
+             c->opt.broker_id, c->epoch, (long long)wait_ms);
+    c->back_us = wait_ms * 1000;
+    controller_depose(c);
+    controller_pump(c);
+}
+
 void controller_stop(struct controller *c, void (*stopped)(void *arg), void *arg)
 {
     ASSERT_OWNER(c->opt.loop);

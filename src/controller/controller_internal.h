@@ -106,6 +106,7 @@ struct controller {
     bool listed;          /* /admin/reassign_partitions says more than is done */
     bool fenced;          /* in-sync sets have been freed of the dead since the office was taken */
     bool tables_wrong;    /* with deposed: see controller_reload() */
+    int64_t back_us;      /* with deposed: how long others go before us; 0: they do not */
     int64_t purged_ms;    /* when old config notifications were last removed */
     size_t messages_out;
     uint64_t sendings; /* how many have been made */

@@ -65,11 +65,15 @@ static void drop_tables(struct controller *c)
 void office_leave(struct controller *c)
 {
     bool wrong = c->tables_wrong;
+    int64_t back_us = c->back_us;
     if (c->state != CONTROLLER_STANDBY && !c->session_ended) release_office(c);
     c->deposed = c->tables_wrong = c->session_ended = false;
+    c->back_us = 0;
     drop_tables(c);
     if (c->no_session) return; /* controller_session_renewed() */
-    if (wrong)
+    if (back_us)
+        run_later(c, back_us);
+    else if (wrong)
         run_later(c, OFFICE_RETRY_US); /* not at once: what went wrong may go wrong again */
     else if (!c->stopping)
         office_queue(c);

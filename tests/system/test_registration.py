@@ -304,7 +304,57 @@ def test_a_registration_that_is_deleted_by_hand_is_made_anew(tmp_path):
         assert again > czxid and owner_again == owner
 
 
+def test_who_finds_its_id_taken_when_it_comes_back_stops_and_names_both(tmp_path):
+    """Its session ended while it stood still, and another process registered with its id meanwhile."""
+    node = {
+        "version": 5,
+        "host": "other.example",
+        "port": 9999,
+        "jmx_port": -1,
+        "timestamp": "1",
+        "endpoints": ["PLAINTEXT://other.example:9999"],
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+        "features": {},
+    }
+    with make(tmp_path) as cluster:
+        cluster.start()
+        broker = cluster[1]
+        broker.pause()
+        wait_until(lambda: registration(cluster, 1) is None, 60, "the session of the paused broker ends")
+        with cluster.zookeepers.client() as zk:
+            zk.create("/brokers/ids/1", json.dumps(node).encode(), ephemeral=True)
+            broker.resume()
+            assert broker.wait(READY_SECONDS) == 1
+            assert json.loads(zk.get("/brokers/ids/1")[0]) == node, "the other one is left alone"
+        broker.check()
+        said = broker.output()
+        assert "Broker id 1 is in use" in said
+        assert "other.example:9999" in said and f"{broker.host}:{broker.port}" in said
+
+
 # Leaving
+
+
+# Who is in office and answers nothing.
+NOBODY = {"version": 2, "brokerid": 99, "timestamp": "1", "kraftControllerEpoch": -1}
+
+
+def test_a_broker_stops_cleanly_where_there_is_no_controller(tmp_path):
+    config = {"controlled.shutdown.max.retries": "3", "controlled.shutdown.retry.backoff.ms": "200"}
+    with make(tmp_path, 2, config) as cluster:
+        cluster.start()
+        with cluster[1].connect() as c:
+            c.create_topic("t", partitions=4, replicas=2)
+        cluster.wait_whole()
+        with cluster.zookeepers.client() as zk:
+            change = zk.transaction()
+            change.delete("/controller")
+            change.create("/controller", json.dumps(NOBODY).encode(), ephemeral=True)
+            assert not [r for r in change.commit() if isinstance(r, Exception)]
+            cluster[1].stop()
+        assert cluster[1].output().count("controlled_shutdown_again") == 2
+        assert "controlled_shutdown_failed" in cluster[1].output()
+        assert (cluster[1].log_dir / ".kafka_cleanshutdown").exists()
 
 
 def test_a_broker_that_stops_hands_its_leaders_over(tmp_path):

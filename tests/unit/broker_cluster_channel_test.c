@@ -23,7 +23,7 @@ static struct {
     struct peer_side peer, third;
     struct reply replies[REPLIES_MAX];
     int told;
-    int reached, unreached;
+    int reached, unreached, stood_back;
     int own_calls;
 } w;
 
@@ -56,6 +56,13 @@ void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_
     assert_int_equal(broker_id, OTHER);
     assert_int_equal(broker_epoch, EPOCH);
     w.reached++;
+}
+
+void controller_stand_back(struct controller *c, int64_t wait_ms)
+{
+    (void)c;
+    assert_int_equal(wait_ms, 1500); /* the impatient one's session */
+    w.stood_back++;
 }
 
 void control_leader_and_isr(struct control *ct, const struct leader_and_isr_request *rq, leader_and_isr_reply_fn reply,
@@ -431,12 +438,37 @@ static void a_question_to_who_is_not_reached_is_given_up_soon(void **state)
 
 /* ---- Silence */
 
-static void answer_probe(void)
+static void answer_probe_of(struct peer_side *side)
 {
-    struct asked q = peer_take(&w.peer);
+    struct asked q = peer_take(side);
     assert_int_equal(q.api, API_API_VERSIONS);
     struct api_versions_response res = api_versions_response_default;
-    peer_answer(&w.peer, q, &res);
+    peer_answer(side, q, &res);
+}
+
+static void answer_probe(void)
+{
+    answer_probe_of(&w.peer);
+}
+
+/* Their links are up when they fall silent, one of them a little before the other. */
+static void nobody_is_given_up_when_all_others_fall_silent(void **state)
+{
+    (void)state;
+    peer_listen(&w.third);
+    come();
+    meet();
+    w.opt.channel.broker_came(w.ch, THIRD, EPOCH, STR("127.0.0.1"), w.third.port);
+    meet_at(&w.third);
+    for (int i = 0; i < 3; i++) { /* for longer than a session */
+        answer_probe();
+        answer_probe_of(&w.third);
+    }
+    UNTIL(loop(), w.stood_back > 0);
+    assert_int_equal(w.unreached, 0);
+    w.opt.channel.broker_went(w.ch, THIRD);
+    go();
+    peer_die(&w.third);
 }
 
 static void who_is_silent_is_told_and_its_return_too(void **state)
@@ -502,12 +534,31 @@ static void nobody_is_given_up_when_all_others_are_silent(void **state)
         peer_accept(&w.peer);
     }
     assert_int_equal(w.unreached, 0);
+    assert_true(w.stood_back > 0);          /* the office is left to one of them */
     while (is_readable(w.third.listener)) { /* those that have been given up */
         peer_close(&w.third);
         peer_accept(&w.third);
     }
     peer_close(&w.third);
     UNTIL((third_lives(), loop()), w.unreached == 1); /* one of them is there */
+    w.opt.channel.broker_went(w.ch, THIRD);
+    go();
+    peer_die(&w.third);
+}
+
+/* It is dead, and the other one silent: who of the living could do better is that one. */
+static void who_refuses_does_not_count_among_those_that_are_out_of_reach(void **state)
+{
+    (void)state;
+    peer_listen(&w.third);
+    int32_t silent = w.third.port;
+    peer_die(&w.peer);
+    come();
+    UNTIL(loop(), w.unreached == 1);
+    assert_int_equal(w.stood_back, 0); /* nobody else is registered */
+    w.opt.channel.broker_came(w.ch, THIRD, EPOCH, STR("127.0.0.1"), silent);
+    UNTIL(loop(), w.stood_back > 0);
+    assert_int_equal(w.unreached, 1);
     w.opt.channel.broker_went(w.ch, THIRD);
     go();
     peer_die(&w.third);
@@ -539,6 +590,8 @@ int main(void)
         IMPATIENT(who_is_silent_is_told_and_its_return_too),
         IMPATIENT(who_is_silent_with_messages_out_is_told_by_the_next_connection),
         IMPATIENT(nobody_is_given_up_when_all_others_are_silent),
+        IMPATIENT(nobody_is_given_up_when_all_others_fall_silent),
+        IMPATIENT(who_refuses_does_not_count_among_those_that_are_out_of_reach),
         CASE(the_own_broker_is_called),
     };
     return cmocka_run_group_tests_name("broker_cluster_channel", tests, NULL, NULL);

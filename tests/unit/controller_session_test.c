@@ -272,6 +272,52 @@ static void a_deposed_controller_that_wakes_up_changes_nothing(void **state)
 
 #define TEST(test) cmocka_unit_test_setup_teardown(test, trio_setup, trio_teardown)
 
+enum { BACK_MS = 1000 };
+
+static void wait_for_state(struct cluster *cl, enum controller_state state)
+{
+    for (int i = 0; i < 10000 && controller_state(cl->c) != state; i++) loop_turn(cl->w->loop, 10);
+    assert_int_equal(controller_state(cl->c), state);
+}
+
+static void who_stands_back_leaves_the_office_to_another_and_takes_it_when_that_one_goes(void **state)
+{
+    struct trio *tr = *state;
+    struct cluster *cl = tr->cl;
+    create_topic(cl, "t", 3, 3);
+    controller_stand_back(cl->c, BACK_MS);
+    assert_int_equal(controller_state(cl->c), CONTROLLER_STANDBY);
+    struct world *other = tr->sessions[2];
+    call_set(other, "/controller_epoch", "2", COORD_ANY_VERSION);
+    assert_int_equal(call_create(other, "/controller",
+                                 "{\"version\":2,\"brokerid\":2,\"timestamp\":\"1\",\"kraftControllerEpoch\":-1}",
+                                 COORD_EPHEMERAL)
+                         .r.err,
+                     OK); /* ours has gone */
+    int64_t until_us = loop_now_us(cl->w->loop) + 3 * BACK_MS / 2 * 1000;
+    while (loop_now_us(cl->w->loop) < until_us) loop_turn(cl->w->loop, 10);
+    assert_int_equal(controller_state(cl->c), CONTROLLER_STANDBY);
+    assert_int_equal(create_topic(cl, "u", 1, 1).kerr, KERR_NOT_CONTROLLER);
+    call_delete(other, "/controller", COORD_ANY_VERSION);
+    wait_for_state(cl, CONTROLLER_ACTIVE);
+    assert_int_equal(controller_epoch(cl->c), 3);
+    assert_tables_are_true(cl, "t");
+}
+
+static void who_stands_back_takes_the_office_again_when_nobody_else_does(void **state)
+{
+    struct trio *tr = *state;
+    struct cluster *cl = tr->cl;
+    create_topic(cl, "t", 3, 3);
+    controller_stand_back(cl->c, BACK_MS);
+    settle(cl->w);
+    controller_stand_back(cl->c, 1000 * BACK_MS); /* out of office: nothing to leave */
+    assert_int_equal(call_exists(cl->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    wait_for_state(cl, CONTROLLER_ACTIVE);
+    assert_int_equal(controller_epoch(cl->c), 2);
+    assert_tables_are_true(cl, "t");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +328,8 @@ int main(void)
         TEST(an_office_that_is_taken_away_while_it_is_taken_over_is_lost),
         TEST(a_change_of_the_node_that_changes_nothing_costs_no_office),
         TEST(a_deposed_controller_that_wakes_up_changes_nothing),
+        TEST(who_stands_back_leaves_the_office_to_another_and_takes_it_when_that_one_goes),
+        TEST(who_stands_back_takes_the_office_again_when_nobody_else_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
