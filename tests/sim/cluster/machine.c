@@ -242,6 +242,7 @@ void machine_start(struct machine *n)
     n->store_due_us = INT64_MAX;
     n->store_us_max = STORE_US_MAX;
     memset(n->told_epochs, -1, sizeof n->told_epochs);
+    n->heard_epoch = -1;
     net_sim_host_up(w->net, (unsigned)n->index);
     const struct broker_env env = {
         .fs = fs_sim_fs(n->disk),
@@ -433,6 +434,13 @@ void machine_turn(struct machine *n)
     }
     look_at_store(n);
     check_leaders(n);
+}
+
+const struct cluster_view *machine_cluster(const struct machine *n)
+{
+    if (n->state == MACHINE_DOWN) return NULL;
+    const struct broker *br = broker_of(n->run);
+    return br->metadata ? metadata_cluster(br->metadata) : NULL;
 }
 
 const struct topic_view *machine_topic(const struct machine *n, const char *topic)
