@@ -292,6 +292,9 @@ struct topic {
 
 /* ---- The world */
 
+/* What happens when a leader asks for another in-sync set the next time. */
+enum at_change { NOTHING_AT_CHANGE, KILL_AT_CHANGE, DEPOSE_AT_CHANGE };
+
 /* Leaders of a partition that fall as soon as they lead. */
 struct row {
     int topic, partition, left;
@@ -352,8 +355,8 @@ struct world {
     struct timer fault_timer;
     struct list laters; /* faults.c */
     struct row row;
-    bool kills_at_change; /* whom the next change of an in-sync set is about is killed */
-    bool electing;        /* `elect_call` is under way */
+    enum at_change at_change;
+    bool electing; /* `elect_call` is under way */
     struct call elect_call;
     int64_t acked, faults;
 };
