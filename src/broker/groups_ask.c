@@ -90,14 +90,15 @@ static void ask_shard(struct groups_ask *a)
         hand_to_shard(a, h);
 }
 
-/* The member stays until its session ends. */
+/* The member stays until its session ends.  The time that the shard is told first may bring the answer. */
 static void take_back(struct groups_ask *a)
 {
     struct hosted *h = a->held;
     if (!h) return; /* the answer is on its way */
     hosted_tick(h);
-    group_shard_drop(h->shard, &a->call);
+    if (a->held) group_shard_drop(h->shard, &a->call);
     hosted_rearm(h);
+    if (!a->held) return;
     a->held = NULL;
     refuse(a, KERR_NOT_COORDINATOR);
 }

@@ -228,6 +228,13 @@ static bool is_same_topic(const struct topic_view *old, const topic_state *ts)
     return uuid_is_zero(old->id) || uuid_is_zero(ts->topic_id) || uuid_equal(old->id, ts->topic_id);
 }
 
+/* It comes late, by a connection that the controller has given up meanwhile. */
+static bool is_outdated(const struct topic_view *old, const partition_state *ps)
+{
+    return topic_has_partition(old, ps->partition_index) &&
+           ps->leader_epoch < old->partitions[ps->partition_index].leader_epoch;
+}
+
 /* The topic with the changed partitions in it. */
 static struct topic_object *topic_merge(const struct topic_view *old, const topic_state *ts)
 {
@@ -243,6 +250,7 @@ static struct topic_object *topic_merge(const struct topic_view *old, const topi
     v->partitions = arena_array(&t->arena, struct partition_view, (size_t)v->partition_count);
     for (int32_t i = 0; i < ts->partition_states_count; i++) {
         const partition_state *ps = &ts->partition_states[i];
+        if (is_outdated(old, ps)) continue;
         const struct partition_view from = {
             .leader = ps->leader,
             .leader_epoch = ps->leader_epoch,

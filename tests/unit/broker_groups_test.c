@@ -30,6 +30,8 @@ static struct {
     int replayed_count;
     char forgotten[EVENTS_MAX];
     int expired;
+    struct group_call *call; /* that the shard has, */
+    bool answers_by_time;    /*   until it is told the time */
 } s;
 
 struct group_shard *group_shard_new(int32_t partition, const struct group_shard_env *env,
@@ -78,6 +80,10 @@ void group_shard_tick(struct group_shard *sh, int64_t mono_ms, int64_t wall_ms)
 {
     (void)mono_ms, (void)wall_ms;
     assert_true(sh->loaded && !sh->closed);
+    struct group_call *call = s.call;
+    if (!call || !s.answers_by_time) return;
+    s.call = NULL;
+    sh->env.answer(sh->env.arg, call);
 }
 
 int64_t group_shard_due_ms(const struct group_shard *sh)
@@ -88,14 +94,15 @@ int64_t group_shard_due_ms(const struct group_shard *sh)
 
 void group_shard_call(struct group_shard *sh, struct group_call *call)
 {
-    (void)sh, (void)call;
-    fail();
+    assert_true(sh->loaded && !sh->closed && !s.call);
+    s.call = call;
 }
 
 void group_shard_drop(struct group_shard *sh, struct group_call *call)
 {
-    (void)sh, (void)call;
-    fail();
+    (void)sh;
+    assert_ptr_equal(call, s.call);
+    s.call = NULL;
 }
 
 void group_shard_written(struct group_shard *sh, struct group_write *w, enum kerr kerr)
@@ -602,6 +609,25 @@ static void partitions_that_were_not_told_of_yet_are_counted(void **state)
     close_store(m, c);
 }
 
+/* Who waits and hangs up is answered once, also when the time that the shard is told then brings the answer. */
+static void a_call_that_is_answered_as_it_is_taken_back_is_over_once(void **state)
+{
+    (void)state;
+    struct request rq = {.broker = &h.br, .loop = h.w.loop, .running = true};
+    struct groups_asking as;
+    arena_init(&rq.arena, SIZE_MAX);
+    groups_asking_begin(&as, &rq, 1);
+    groups_ask_send(groups_ask(&as, GROUP_SYNC, STR("g"), NULL, NULL));
+    assert_non_null(s.call);
+    assert_int_equal(groups_asking_wait(&as), WAIT);
+    turns(&h.w, 1);
+    s.answers_by_time = true;
+    rq.cancelled = true;
+    assert_int_equal(groups_asking_wait(&as), DONE);
+    assert_int_equal(as.out, 0);
+    arena_fini(&rq.arena);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -625,6 +651,7 @@ int main(void)
         TEST(a_partition_that_goes_offline_is_closed),
         TEST(the_number_of_partitions_stays_while_the_topic_does),
         TEST(partitions_that_were_not_told_of_yet_are_counted),
+        TEST(a_call_that_is_answered_as_it_is_taken_back_is_over_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

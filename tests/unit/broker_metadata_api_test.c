@@ -191,6 +191,27 @@ static void null_is_all_topics_and_empty_is_none_but_in_version_0(void **state)
     assert_int_equal(ask_metadata(in, 13).topics_count, 0);
 }
 
+/* What comes late, by a connection that the controller has given up, names leaders of before. */
+static void an_older_leader_is_not_believed(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t leader, epoch, believed;
+    } told[] = {{2, 6, 2}, {1, 5, 2}, {3, 7, 3}};
+    for (size_t i = 0; i < ARRAY_COUNT(told); i++) {
+        int32_t replicas[] = {1, 2, 3};
+        partition_state p = state_of(0, told[i].leader, replicas, 3);
+        p.leader_epoch = told[i].epoch;
+        struct update_metadata_request_update_metadata_topic_state t = {
+            .topic_name = STR("late"), .topic_id = {{8}}, .partition_states = &p, .partition_states_count = 1};
+        struct update_metadata_request u = update_metadata_request_default;
+        u.topic_states = &t;
+        u.topic_states_count = 1;
+        metadata_update(w.br.metadata, &u);
+        assert_int_equal(metadata_topic(w.br.metadata, STR("late"))->partitions[0].leader, told[i].believed);
+    }
+}
+
 static void every_version_can_carry_the_answer(void **state)
 {
     (void)state;
@@ -530,6 +551,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(null_is_all_topics_and_empty_is_none_but_in_version_0),
         CASE(every_version_can_carry_the_answer),
+        CASE(an_older_leader_is_not_believed),
         CASE(brokers_are_told_by_the_listener_of_the_connection),
         CASE(a_leader_that_cannot_be_reached_is_said_to_be_missing),
         CASE(version_0_names_only_replicas_that_can_be_reached),
