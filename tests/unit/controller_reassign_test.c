@@ -308,6 +308,30 @@ static void an_operator_may_let_a_replica_lead_that_is_not_in_sync(void **state)
                  "\"leader_recovery_state\":1}");
 }
 
+/* Nothing that is not asked for by its name is the election that may lose records. */
+static void an_election_of_a_type_that_there_is_not_is_refused(void **state)
+{
+    struct trio *tr = *state;
+    static const int32_t two_three[] = {2, 3};
+    make_topic(tr, "t", two_three, 2);
+    trio_lose(tr, 3);
+    trio_lose(tr, 2);
+    trio_join(tr, 3);
+    for (int type = INT8_MIN; type <= INT8_MAX; type++) {
+        struct elect_leaders_request in = elect_leaders_request_default;
+        struct elect_leaders_response out = elect_leaders_response_default;
+        struct asked as = {.w = tr->cl->w};
+        if (type == PREFERRED || type == UNCLEAN) continue;
+        in.election_type = (int8_t)type;
+        in.topic_partitions_count = -1;
+        controller_elect_leaders(tr->cl->c, &in, &out, asked_rq(&as));
+        asked_wait(&as);
+        assert_int_equal(out.error_code, KERR_INVALID_REQUEST);
+        assert_int_equal(out.replica_election_results_count, 0);
+    }
+    assert_state(tr, "t", "{\"controller_epoch\":1,\"leader\":-1,\"version\":1,\"leader_epoch\":2,\"isr\":[2]}");
+}
+
 static void leaders_are_balanced_where_too_many_are_elsewhere(void **state)
 {
     struct trio *tr = *state;
@@ -338,6 +362,7 @@ int main(void)
         TEST(a_topic_that_is_being_reassigned_can_be_deleted),
         TEST(the_preferred_leader_leads_when_it_is_asked_for_and_in_sync),
         TEST(an_operator_may_let_a_replica_lead_that_is_not_in_sync),
+        TEST(an_election_of_a_type_that_there_is_not_is_refused),
         TEST(leaders_are_balanced_where_too_many_are_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
