@@ -302,12 +302,23 @@ static void find_contests(struct brokers_event *be)
         for (int32_t i = 0; i < t->partition_count && !t->deleting; i++) elections_add(&be->elections, t, i, false);
 }
 
-static void path_made(void *arg, const struct coord_result *r)
+static void node_made(void *arg, const struct coord_result *r)
 {
     struct brokers_event *be = arg;
-    controller_depose_if(be->c, r->err);
-    if (r->err && !be->c->deposed) controller_reload(be->c);
+    enum err e = r->err == ERR_EXISTS ? OK : r->err;
+    controller_depose_if(be->c, e);
+    if (e && !be->c->deposed) controller_reload(be->c);
     event_call_done(be->c, &be->ev, OK);
+}
+
+/* What a partition's state stands below.  Not the topic's own node: one that somebody has deleted meanwhile would be
+ * there again, empty, and its name taken. */
+static void make_parents(struct brokers_event *be, const struct topic *t, int32_t partition)
+{
+    const struct str paths[] = {znode_partitions_path(&be->arena, t->name),
+                                znode_partition_path(&be->arena, t->name, partition)};
+    for (size_t i = 0; i < ARRAY_COUNT(paths); i++)
+        coord_create(be->c->opt.coord, paths[i], (struct bytes){NULL, 0}, 0, event_to(be->c, &be->ev, node_made, be));
 }
 
 static const char *reason_of(const struct brokers_event *be)
@@ -338,8 +349,7 @@ static void find_changes(struct brokers_event *be)
                 if (mend(be, t, i, fence)) changes_add(&be->changes, ch);
             } else if (partition_start(c, p)) {
                 changes_add(&be->changes, ch);
-                const struct str path = znode_partition_path(&be->arena, t->name, i);
-                coord_make_paths(c->opt.coord, &path, 1, event_to(be->c, &be->ev, path_made, be));
+                make_parents(be, t, i);
             }
         }
     }

@@ -345,6 +345,23 @@ static void new_addresses_of_a_running_broker_are_told_to_everybody_and_everythi
     assert_true(was_told(tr->cl, "L 2 t/0 leader=1/1 isr=1 replicas=2,1 v1; alone/0 leader=2/0 isr=2 replicas=2 v0;"));
 }
 
+/* Somebody deletes a topic's node while its replica comes, for which its partition has waited. */
+static void a_partition_that_starts_does_not_bring_its_topics_node_back(void **state)
+{
+    struct trio *tr = *state;
+    trio_lose(tr, 3);
+    call_create(tr->cl->w, "/brokers/topics/t",
+                "{\"version\":3,\"topic_id\":\"AAAAAAAAAAAAAAAAAAAAAg\",\"partitions\":{\"0\":[3]}}", 0);
+    settle(tr->cl->w);
+    assert_int_equal(controller_topic_count(tr->cl->c), 1);
+    tr->sessions[3] = session_new(tr->cl->w);
+    register_broker(tr->sessions[3], 3, NULL);
+    assert_int_equal(call_delete(tr->cl->w, "/brokers/topics/t", COORD_ANY_VERSION).r.err, OK);
+    settle(tr->cl->w);
+    assert_int_equal(call_exists(tr->cl->w, "/brokers/topics/t", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    assert_int_equal(controller_state(tr->cl->c), CONTROLLER_STANDBY); /* reads everything anew, after a while */
+}
+
 static void a_new_controller_takes_the_dead_out_of_the_in_sync_sets(void **state)
 {
     struct trio *tr = *state;
@@ -672,6 +689,7 @@ int main(void)
         TEST(a_new_controller_finds_who_has_restarted_while_there_was_none),
         TEST(when_all_in_sync_have_restarted_the_one_with_the_most_records_leads_and_the_set_stays),
         TEST(new_addresses_of_a_running_broker_are_told_to_everybody_and_everything_there),
+        TEST(a_partition_that_starts_does_not_bring_its_topics_node_back),
         TEST(a_new_controller_takes_the_dead_out_of_the_in_sync_sets),
         TEST(a_leader_changes_its_in_sync_set),
         TEST(in_sync_sets_that_brokers_change_in_the_store_are_taken_over),
