@@ -2,13 +2,17 @@
  *
  * A message stays in its peer's queue, in order, until it is answered; what is behind `out_count` has not been sent
  * over the present link.  The link's end sets that back to nothing, and its next beginning sends all anew.  A question
- * (ListOffsets) is not sent again and stands in no queue: its asker would rather know soon.
+ * (ListOffsets) waits for a link that is being made, as all are when the office has just been taken, but for nothing
+ * else, and it is not sent again: its asker would rather know soon.
  *
  * Who refuses connections is unreachable at once.  Who is silent (its packets are lost, or it is stopped) is so when
  * its session would be over if it were silent to ZooKeeper, too: a leader that cannot reach the controller cannot have
  * its in-sync sets changed, and writes to it may wait for a follower on the other side of the cut for as long as that
  * lasts. So a link with nothing to say is asked something now and then.  When all the others are silent it is rather
- * this broker that is cut off, and nobody is given up. */
+ * this broker that is cut off: nobody is given up, and the office is left to one of them, since leaders cannot reach
+ * this controller either.  (Of two brokers neither knows; then the other one is given up, as ZooKeeper speaks to us.)
+ * Whoever refuses is dead and counts for neither.  If none of them can take it, and their registrations stay, it is
+ * taken again after a while, and left again: a little work, twice in a session. */
 #include "broker/cluster_channel.h"
 
 #include "base/mem.h"
@@ -37,7 +41,10 @@ struct cluster_channel {
     struct broker_run *run;
     char *client_id;
     struct peer *peers;
+    int64_t reached_us; /* when somebody else was reached last, or could first have been */
 };
+
+enum reach { REACH_UNKNOWN, REACH_REFUSED, REACH_SILENT };
 
 /* Another broker, in one of its lives. */
 struct peer {
@@ -46,11 +53,14 @@ struct peer {
     int32_t id;
     int64_t epoch;
     struct link *ln;
-    struct list messages; /* in order */
-    size_t out_count;     /* the first so many of them are out */
-    bool unreachable;     /* told */
-    bool was_up;          /* the link that has just gone down */
-    bool silent;          /*   and nothing but a probe was out on it */
+    struct list messages;  /* in order */
+    size_t out_count;      /* the first so many of them are out */
+    struct list questions; /* that wait for the link */
+    bool unreachable;      /* told */
+    bool was_up;           /* the link that has just gone down */
+    bool silent;           /*   and nothing but a probe was out on it */
+    int64_t heard_us;      /* when it last answered */
+    enum reach reach;      /* how the last try ended */
     struct timer next_probe;
     struct probe *probe; /* the one that is out; NULL: none is */
 };
@@ -64,7 +74,7 @@ struct probe {
 
 /* A message or a question to another broker. */
 struct message {
-    struct list_node node; /* in its peer's queue; a question in none */
+    struct list_node node; /* in its peer's queue; a question in none when it is out */
     struct peer *peer;     /* NULL: the broker has gone */
     struct loop *loop;
     struct rpc_call call;
@@ -134,12 +144,18 @@ static void message_fail_later(struct message *m)
 
 static void peer_send(struct peer *p);
 
+static void peer_heard(struct peer *p)
+{
+    p->heard_us = loop_now_us(home(p->ch));
+}
+
 static void on_answer(struct rpc_call *call)
 {
     struct message *m = CONTAINER_OF(call, struct message, call);
     struct peer *p = m->peer;
     m->is_out = false;
     if (p) p->out_count--;
+    if (p && !call->err) peer_heard(p);
     bool again = p && call->err && call->err != ERR_UNSUPPORTED;
     if (again) return; /* it is in the queue still, and the link goes down */
     struct cluster_channel *ch = p ? p->ch : NULL;
@@ -235,6 +251,28 @@ static void send_stop_replica(void *arg, int32_t broker_id, const struct stop_re
 
 /* ---- ListOffsets */
 
+static void question_send(struct peer *p, struct message *m)
+{
+    m->is_out = true;
+    link_send(p->ln, &m->call); /* written out before it returns: the request is not looked at again */
+}
+
+static void questions_send(struct peer *p)
+{
+    struct list_node *n;
+    while ((n = list_pop_front(&p->questions))) question_send(p, CONTAINER_OF(n, struct message, node));
+}
+
+static void questions_fail(struct peer *p)
+{
+    struct list_node *n;
+    while ((n = list_pop_front(&p->questions))) {
+        struct message *m = CONTAINER_OF(n, struct message, node);
+        loop_timer_cancel(m->loop, &m->deadline);
+        message_fail_later(m);
+    }
+}
+
 /* Its replies need not be waited for: when its time is up the asker is told, and the answer comes to nothing. */
 static void on_question_answer(struct rpc_call *call)
 {
@@ -248,7 +286,9 @@ static void on_question_deadline(struct timer *t)
 {
     struct message *m = CONTAINER_OF(t, struct message, deadline);
     m->answered = true;
+    if (!m->is_out) list_remove(&m->node);
     m->reply(m, ERR_TIMEOUT, NULL);
+    if (!m->is_out) mem_free(m);
 }
 
 /* The own broker's answer. */
@@ -267,6 +307,7 @@ static void own_end(const struct replicas *r, struct str topic,
     const struct partition *p = topic_partition(replicas_find(r, topic), asked->partition_index);
     *out = list_offsets_response_list_offsets_partition_response_default;
     out->partition_index = asked->partition_index;
+    if (!p && replicas_unclaimed_end(r, topic, asked->partition_index, &out->offset, &out->leader_epoch)) return;
     if (!p) {
         out->error_code = KERR_UNKNOWN_TOPIC_OR_PARTITION;
     } else if (!atomic_load(&p->online)) {
@@ -316,13 +357,16 @@ static void send_list_offsets(void *arg, int32_t broker_id, const struct list_of
     m->fn.list_offsets = reply;
     m->arg = reply_arg;
     struct peer *p = peer_find(ch, broker_id);
-    if (!p || !link_is_up(p->ln)) {
+    if (!p || p->unreachable) {
         message_fail_later(m);
         return;
     }
     m->deadline.fire = on_question_deadline;
     loop_timer_set(m->loop, &m->deadline, loop_now_us(m->loop) + timeout_ms * 1000);
-    link_send(p->ln, &m->call); /* written out before it returns: the request is not looked at again */
+    if (link_is_up(p->ln))
+        question_send(p, m);
+    else
+        list_push_back(&p->questions, &m->node);
 }
 
 /* ---- who is there */
@@ -344,6 +388,7 @@ static void on_probe_answer(struct rpc_call *call)
     struct probe *pb = CONTAINER_OF(call, struct probe, call);
     if (pb->peer) {
         pb->peer->probe = NULL;
+        if (!call->err) peer_heard(pb->peer);
         pb->peer->silent = call->err == ERR_TIMEOUT && pb->peer->out_count == 0;
     }
     mem_free(pb);
@@ -375,38 +420,70 @@ static void on_up(void *arg)
     bool was_unreachable = p->unreachable;
     p->unreachable = p->silent = false;
     p->was_up = true;
+    p->reach = REACH_UNKNOWN;
+    peer_heard(p);
+    ch->reached_us = p->heard_us;
+    questions_send(p);
     if (was_unreachable) controller_broker_reachable(ch->run->br.controller, id, p->epoch); /* may end us */
     p = peer_find(ch, id);
     if (p) peer_send(p);
 }
 
-/* Somebody else is reached, or there is nobody else. */
+/* Somebody else has answered since this one became silent, or there is nobody else.  That a link is up says little: cut
+ * off at the same time, they are found so one after the other.  Whoever is there answers a probe at least. */
 static bool others_are_reached(const struct peer *p)
 {
+    int64_t since_us =
+        loop_now_us(home(p->ch)) - patience_ms(p->ch) * 1000 * (PROBES_PER_PATIENCE - 1) / PROBES_PER_PATIENCE;
     for (const struct peer *other = p->ch->peers; other; other = other->hh.next)
-        if (other != p && link_is_up(other->ln)) return true;
+        if (other != p && link_is_up(other->ln) && other->heard_us >= since_us) return true;
     return HASH_COUNT(p->ch->peers) == 1;
 }
 
 /* A link that was up and is over with messages out says nothing yet: to apply them may take long.  The next one does.
  */
-static bool looks_dead(const struct peer *p, enum rpc_end end, bool was_up)
+static enum reach reach_of(const struct peer *p, enum rpc_end end)
 {
-    if (end == RPC_REFUSED) return true;
-    bool silent = end == RPC_UNREACHABLE || (end == RPC_TIMED_OUT && (p->silent || !was_up));
-    return silent && others_are_reached(p);
+    if (end == RPC_REFUSED) return REACH_REFUSED;
+    bool silent = end == RPC_UNREACHABLE || (end == RPC_TIMED_OUT && (p->silent || !p->was_up));
+    return silent ? REACH_SILENT : REACH_UNKNOWN;
+}
+
+static bool looks_dead(const struct peer *p)
+{
+    return p->reach == REACH_REFUSED || (p->reach == REACH_SILENT && others_are_reached(p));
+}
+
+/* Whoever else is registered and not dead is silent, and has been for as long as a session lasts. */
+static bool is_cut_off(const struct cluster_channel *ch)
+{
+    bool silent = false;
+    for (const struct peer *p = ch->peers; p; p = p->hh.next) {
+        if (link_is_up(p->ln) || p->reach == REACH_UNKNOWN) return false;
+        silent |= p->reach == REACH_SILENT;
+    }
+    return silent && HASH_COUNT(ch->peers) > 1 && loop_now_us(home(ch)) - ch->reached_us >= patience_ms(ch) * 1000;
 }
 
 static void on_down(void *arg, enum rpc_end end, const char *text)
 {
     struct peer *p = arg;
+    struct cluster_channel *ch = p->ch;
     LOG_LIMITED(LOG_LEVEL_WARN, "broker_not_reached", "broker=%d reason=\"%s\"", p->id, text);
     ASSERT(p->out_count == 0); /* each has come back */
-    bool was_up = p->was_up;
+    p->reach = reach_of(p, end);
+    if (p->was_up) { /* until now, or until it became silent */
+        int64_t heard_us = loop_now_us(home(ch)) - (end == RPC_TIMED_OUT ? patience_ms(ch) * 1000 : 0);
+        ch->reached_us = MAX(ch->reached_us, heard_us);
+    }
     p->was_up = false;
-    if (p->unreachable || !looks_dead(p, end, was_up)) return;
-    p->unreachable = true;
-    controller_broker_unreachable(p->ch->run->br.controller, p->id, p->epoch); /* may end us */
+    questions_fail(p);
+    bool dead = !p->unreachable && looks_dead(p);
+    p->unreachable |= dead;
+    if (dead)
+        controller_broker_unreachable(ch->run->br.controller, p->id, p->epoch); /* may end us */
+    else if (is_cut_off(ch))
+        controller_stand_back(ch->run->br.controller, patience_ms(ch)); /* ends us */
 }
 
 static void broker_went(void *arg, int32_t broker_id)
@@ -421,6 +498,7 @@ static void broker_went(void *arg, int32_t broker_id)
         m->peer = NULL;
         if (!m->is_out) message_fail_later(m); /* the others fail with the link */
     }
+    questions_fail(p);
     if (p->probe) p->probe->peer = NULL;
     loop_timer_cancel(home(ch), &p->next_probe);
     link_close(p->ln);
@@ -438,6 +516,8 @@ static void broker_came(void *arg, int32_t broker_id, int64_t broker_epoch, stru
     p->id = broker_id;
     p->epoch = broker_epoch;
     list_init(&p->messages);
+    list_init(&p->questions);
+    if (!ch->peers) ch->reached_us = loop_now_us(home(ch));
     HASH_ADD_INT(ch->peers, id, p);
     const struct config *cfg = broker_config(br, home(ch));
     const struct link_options opt = {

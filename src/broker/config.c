@@ -416,6 +416,11 @@ enum config_source config_source_of(const struct config *cfg, enum config_key ke
     return cfg->sources[key];
 }
 
+int config_receive_buffer(const struct config *cfg, enum config_key key)
+{
+    return cfg->sources[key] == CONFIG_FROM_DEFAULT ? -1 : (int)config_i64(cfg, key);
+}
+
 int32_t config_broker_id(const struct config *cfg, int32_t stored)
 {
     int64_t id = config_i64(cfg, CFG_BROKER_ID);

@@ -218,3 +218,27 @@ enum err config_check(struct config *cfg, struct fault *f)
     if (!e) e = check_zookeeper(cfg, f);
     return e;
 }
+
+/* ---- Stored values, one by one ---- */
+
+static enum err check_value(const struct config_row *row, struct str value, struct fault *f)
+{
+    struct arena a;
+    struct config_value v;
+    arena_init(&a, SIZE_MAX);
+    enum err e = config_value_parse(&v, row, value, &a, f);
+    arena_fini(&a);
+    return e;
+}
+
+enum err config_topic_check_value(const char *name, struct str value, struct fault *f)
+{
+    int key = config_topic_find(name);
+    return key < 0 ? OK : check_value(&config_topic_rows[key], value, f);
+}
+
+enum err config_broker_check_value(const char *name, struct str value, struct fault *f)
+{
+    int key = config_broker_find_prefixed(name);
+    return key < 0 ? OK : check_value(&config_broker_rows[key], value, f);
+}

@@ -108,11 +108,9 @@ static void on_read(void *arg, const struct coord_result *r)
         return;
     }
     const struct bytes data = r->err ? (struct bytes){NULL, 0} : r->data;
-    enum err e = znode_config_decode(&w->arena, en->path, data, &current, &f);
-    if (e) {
-        finish_failed(en, e, f.text);
-        return;
-    }
+    /* What nobody can read is given up: an alteration is how it becomes readable again. */
+    if (znode_config_decode_usable(&w->arena, en->path, data, &current, &f))
+        LOG_WARN("stored_config_given_up", "reason=\"%s\"", f.text);
     enum kerr kerr = en->change.alter(en->change.arg, &current, &w->arena, &altered, &message);
     if (kerr || w->validate_only)
         finish(en, kerr, message);

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "broker/dynamic_config_internal.h"
+#include "broker/stored_config.h"
 #include "broker/topic_settings.h"
 #include "controller/controller.h"
 #include "coord/znodes.h"
@@ -17,21 +18,6 @@
 enum { REBUILD_TOPICS_PER_TURN = 100 };
 
 /* ---- What is stored */
-
-enum err dynamic_config_decode(struct str path, struct bytes data, struct config_map **out, struct fault *f)
-{
-    struct arena a;
-    arena_init(&a, SIZE_MAX);
-    struct znode_config zc;
-    enum err e = znode_config_decode(&a, path, data, &zc, f);
-    if (!e) {
-        struct config_map *m = zc.count ? config_map_new() : NULL;
-        for (size_t i = 0; i < zc.count; i++) config_map_set(m, zc.settings[i].name, zc.settings[i].value);
-        *out = m;
-    }
-    arena_fini(&a);
-    return e;
-}
 
 static bool maps_equal(const struct config_map *a, const struct config_map *b)
 {
@@ -80,6 +66,16 @@ bool dynamic_config_store(struct dynamic_config *dc, enum config_entity kind, st
     config_map_free(*slot);
     *slot = give;
     return true;
+}
+
+const struct config_map *dynamic_config_stored(const struct dynamic_config *dc, enum config_entity kind,
+                                               struct str name)
+{
+    ASSERT_OWNER(broker_home(dc->br)); /* which alone changes it */
+    if (kind == CONFIG_ENTITY_BROKER) return str_equal(name, CONFIG_DEFAULT) ? dc->cluster : dc->own;
+    struct stored_topic *st;
+    HASH_FIND(hh, dc->topics, name.data, name.size, st);
+    return st ? st->overrides : NULL;
 }
 
 void dynamic_config_forget(struct dynamic_config *dc, struct str topic)
@@ -264,29 +260,32 @@ static void read_done(struct entity_read *er)
     mem_free(er);
 }
 
+static void entity_changed(struct entity_read *er)
+{
+    struct dynamic_config *dc = er->dc;
+    if (er->kind == CONFIG_ENTITY_BROKER) {
+        dynamic_config_apply_broker(dc);
+        return;
+    }
+    LOG_INFO("topic_config_changed", "topic=%.*s", STR_ARG(er->name));
+    dynamic_config_apply_topic(dc, er->name);
+    tell_controller(dc);
+}
+
 static void on_entity(void *arg, const struct coord_result *r)
 {
     struct entity_read *er = arg;
     struct dynamic_config *dc = er->dc;
-    struct config_map *m = NULL;
-    struct fault f = {0};
-    enum err e = r->err;
-    if (e)
-        fault_set(&f, e, "%s", r->text ? r->text : err_text(e));
-    else
-        e = dynamic_config_decode(r->path, r->data, &m, &f);
-    if (e && e != ERR_NOT_FOUND && !coord_session_over(e)) {
-        LOG_ERROR("dynamic_config_unreadable", "path=%.*s reason=\"%s\"; the old settings stay", STR_ARG(r->path),
-                  f.text);
-    } else if (!coord_session_over(e) && dynamic_config_store(dc, er->kind, er->name, m)) {
-        if (er->kind == CONFIG_ENTITY_TOPIC) {
-            LOG_INFO("topic_config_changed", "topic=%.*s", STR_ARG(er->name));
-            dynamic_config_apply_topic(dc, er->name);
-            tell_controller(dc);
-        } else {
-            dynamic_config_apply_broker(dc);
-        }
+    if (r->err && r->err != ERR_NOT_FOUND) {
+        if (!coord_session_over(r->err))
+            LOG_ERROR("dynamic_config_unread", "path=%.*s reason=\"%s\"; the old settings stay", STR_ARG(r->path),
+                      r->text ? r->text : err_text(r->err));
+        read_done(er);
+        return;
     }
+    struct config_map *m = NULL;
+    if (!r->err) m = stored_config_read(er->kind, r->path, r->data, dynamic_config_stored(dc, er->kind, er->name));
+    if (dynamic_config_store(dc, er->kind, er->name, m)) entity_changed(er);
     read_done(er);
 }
 

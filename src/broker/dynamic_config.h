@@ -16,8 +16,8 @@
 
 struct dynamic_config;
 
-/* Reads everything that is stored, applies it and starts to follow changes; `done` on the home loop.  A stored
- * configuration that cannot be read is an error: to go on with defaults could delete data that was to be kept. */
+/* Reads everything that is stored, applies it and starts to follow changes; `done` on the home loop.  What somebody
+ * has written there that makes no sense is no error (stored_config.h); a store that does not answer is. */
 void dynamic_config_open(struct dynamic_config **out, struct broker *br,
                          void (*done)(void *arg, enum err e, const struct fault *f), void *arg);
 /* A new session with the store has begun, and the watches of the one before are gone: reads everything again and

@@ -5,6 +5,7 @@
  * entity to look at again; it is read once, remembered, and removed when it is older than CHANGE_AGE_MS, as in Kafka
  * (whichever broker comes first removes it). */
 #include "broker/dynamic_config_internal.h"
+#include "broker/stored_config.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -218,25 +219,21 @@ static void load_end(struct dynamic_config *dc)
     dynamic_config_loading_free(dc);
 }
 
-static void load_fail(struct config_loading *ld, const struct coord_result *r, const struct fault *f)
+static void load_fail(struct config_loading *ld, const struct coord_result *r)
 {
     if (ld->err) return;
-    ld->err = f ? f->code : r->err;
-    if (f)
-        ld->fault = *f;
-    else
-        fault_set(&ld->fault, r->err, "Reading %.*s failed: %s", STR_ARG(r->path),
-                  r->text ? r->text : err_text(r->err));
+    ld->err = fault_set(&ld->fault, r->err, "Reading %.*s failed: %s", STR_ARG(r->path),
+                        r->text ? r->text : err_text(r->err));
 }
 
-/* At the start an entity that cannot be read ends it; later its old settings stay. */
-static void load_entity_fail(struct config_loading *ld, const struct coord_result *r, const struct fault *f)
+/* At the start a store that does not tell what is there ends it; later the old settings stay. */
+static void load_entity_fail(struct config_loading *ld, const struct coord_result *r)
 {
     if (ld->done || coord_session_over(r->err))
-        load_fail(ld, r, f);
+        load_fail(ld, r);
     else
-        LOG_ERROR("dynamic_config_unreadable", "path=%.*s reason=\"%s\"; the old settings stay", STR_ARG(r->path),
-                  f ? f->text : err_text(r->err));
+        LOG_ERROR("dynamic_config_unread", "path=%.*s reason=\"%s\"; the old settings stay", STR_ARG(r->path),
+                  r->text ? r->text : err_text(r->err));
 }
 
 static void load_more(struct dynamic_config *dc);
@@ -263,14 +260,13 @@ static void load_entity(struct dynamic_config *dc, enum config_entity kind, cons
 {
     struct config_loading *ld = dc->loading;
     ld->in_flight--;
+    struct str name = last_part(r->path);
     struct config_map *m = NULL;
-    struct fault f = {0};
+    if (!r->err) m = stored_config_read(kind, r->path, r->data, dynamic_config_stored(dc, kind, name));
     if (r->err && r->err != ERR_NOT_FOUND)
-        load_entity_fail(ld, r, NULL);
-    else if (!r->err && dynamic_config_decode(r->path, r->data, &m, &f))
-        load_entity_fail(ld, r, &f);
+        load_entity_fail(ld, r);
     else
-        load_keep(dc, kind, last_part(r->path), m);
+        load_keep(dc, kind, name, m);
     load_more(dc);
 }
 
@@ -314,7 +310,7 @@ static void on_topic_names(void *arg, const struct coord_result *r)
     struct dynamic_config *dc = arg;
     struct config_loading *ld = dc->loading;
     ld->in_flight--;
-    if (r->err && r->err != ERR_NOT_FOUND) load_fail(ld, r, NULL);
+    if (r->err && r->err != ERR_NOT_FOUND) load_fail(ld, r);
     size_t stored_count;
     /* Those of which the settings went while nobody listened are not among the children any more. */
     struct str *stored = dynamic_config_stored_topics(dc, &ld->arena, &stored_count);
@@ -333,7 +329,7 @@ static void on_first_changes(void *arg, const struct coord_result *r)
     struct config_loading *ld = dc->loading;
     ld->in_flight--;
     if (r->err) {
-        load_fail(ld, r, NULL);
+        load_fail(ld, r);
         load_end(dc);
         return;
     }

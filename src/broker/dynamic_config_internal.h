@@ -44,8 +44,9 @@ struct dynamic_config {
     struct config_loading *loading;
 };
 
-/* Node data to overrides; *out NULL for none.  Any thread. */
-MUST_USE enum err dynamic_config_decode(struct str path, struct bytes data, struct config_map **out, struct fault *f);
+/* What is kept of an entity, lent until the next change; NULL: nothing is stored.  Home loop. */
+const struct config_map *dynamic_config_stored(const struct dynamic_config *dc, enum config_entity kind,
+                                               struct str name);
 /* Keeps what is stored for an entity, without applying it; false: nothing has changed.  Home loop. */
 bool dynamic_config_store(struct dynamic_config *dc, enum config_entity kind, struct str name, struct config_map *give);
 /* What is stored for the broker becomes its configuration.  Home loop. */

@@ -16,7 +16,7 @@ static struct fetchers_config config_of(const struct config *cfg)
         .wait_max_ms = (int32_t)config_i64(cfg, CFG_REPLICA_FETCH_WAIT_MAX_MS),
         .backoff_ms = config_i64(cfg, CFG_REPLICA_FETCH_BACKOFF_MS),
         .socket_timeout_ms = config_i64(cfg, CFG_REPLICA_SOCKET_TIMEOUT_MS),
-        .receive_buffer_bytes = (int32_t)config_i64(cfg, CFG_REPLICA_SOCKET_RECEIVE_BUFFER_BYTES),
+        .receive_buffer_bytes = config_receive_buffer(cfg, CFG_REPLICA_SOCKET_RECEIVE_BUFFER_BYTES),
     };
 }
 

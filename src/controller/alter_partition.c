@@ -152,21 +152,6 @@ static void fill_states(struct wire_op *wo)
     }
 }
 
-static void tell(struct wire_op *wo)
-{
-    bool reassigned = false;
-    if (wo->changes.count == 0) return;
-    changes_log(&wo->changes);
-    struct sending *s = sending_new(wo->c);
-    for (size_t i = 0; i < wo->changes.count; i++) {
-        const struct change *ch = &wo->changes.list[i];
-        sending_add_metadata(s, ch->topic, ch->partition);
-        reassigned = reassigned || partition_is_reassigned(&ch->topic->partitions[ch->partition]);
-    }
-    sending_send(s, NULL, NULL);
-    if (reassigned) reassign_queue(wo->c, false);
-}
-
 static enum step alter_run(struct wire_op *wo)
 {
     const struct alter_partition_request *in = wo->in;
@@ -188,7 +173,7 @@ static enum step alter_run(struct wire_op *wo)
     case ALTER_OVER: break;
     }
     fill_states(wo);
-    tell(wo);
+    changes_tell_in_sync_sets(&wo->changes);
     return wire_op_over(wo);
 }
 

@@ -38,12 +38,11 @@ struct brokers_event {
     bool reachable;
     int32_t *ids; /* as listed */
     size_t id_count;
-    int32_t *came; /* registered anew */
+    int32_t *came; /* registered anew, or reached elsewhere or again: to be told everything */
     size_t came_count, came_cap;
     int32_t *restarted; /* those of them that had been there with another epoch */
     size_t restarted_count, restarted_cap;
     bool went;        /* somebody has gone */
-    bool changed;     /* somebody has other addresses */
     const char *mend; /* nobody came or went, but this is a reason to look whether all have leaders; else NULL */
     struct elections elections;
     struct changes changes;
@@ -70,27 +69,39 @@ bool broker_id_parse(struct str name, int32_t *id)
 
 /* --- the channel to a broker --- */
 
-/* Where brokers reach each other; NULL: it has no such listener. */
+/* "PLAINTEXT://:-1" is well-formed, but nowhere. */
+static bool is_place(const struct znode_endpoint *ep)
+{
+    return ep->host.size > 0 && ep->port > 0;
+}
+
+/* Where brokers reach each other; NULL: it has no such listener, or one that is nowhere.  (The node's own `host` and
+ * `port` are for clients of before listeners: without a plaintext listener they are null and -1.) */
 const struct znode_endpoint *broker_endpoint(const struct controller *c, const struct broker *b)
 {
     for (size_t i = 0; i < b->info.endpoint_count; i++)
         if (str_is_null(c->opt.inter_broker_listener) || c->opt.inter_broker_listener.size == 0 ||
             str_equal(b->info.endpoints[i].listener, c->opt.inter_broker_listener))
-            return &b->info.endpoints[i];
+            return is_place(&b->info.endpoints[i]) ? &b->info.endpoints[i] : NULL;
     return NULL;
 }
 
 void broker_announce(struct controller *c, struct broker *b)
 {
     const struct znode_endpoint *ep = broker_endpoint(c, b);
-    if (b->id == c->opt.broker_id || !c->opt.channel.broker_came) return;
+    if (b->id == c->opt.broker_id) return;
+    b->placeless = !ep;
     if (!ep) {
-        LOG_ERROR("broker_without_listener", "broker=%d listener=%.*s", b->id, STR_ARG(c->opt.inter_broker_listener));
+        LOG_ERROR(
+            "broker_without_address",
+            "broker=%d listener=%.*s reason=\"its registration has no host and port for that listener, so it can be "
+            "told nothing, and leads nothing: set its listeners, or inter.broker.listener.name\"",
+            b->id, STR_ARG(c->opt.inter_broker_listener));
         broker_renounce(c, b);
-        return;
+    } else if (c->opt.channel.broker_came) {
+        b->announced = true;
+        c->opt.channel.broker_came(c->opt.channel.arg, b->id, b->epoch, ep->host, ep->port);
     }
-    b->announced = true;
-    c->opt.channel.broker_came(c->opt.channel.arg, b->id, b->epoch, ep->host, ep->port);
 }
 
 void broker_renounce(struct controller *c, struct broker *b)
@@ -145,12 +156,6 @@ void brokers_watch_fired(void *arg, enum coord_event event, struct str path)
     if (!c->stopping && c->state != CONTROLLER_STANDBY) brokers_queue(c, false);
 }
 
-static struct coord_to event_to(struct brokers_event *be, coord_done_fn done, void *arg)
-{
-    be->ev.pending++;
-    return (struct coord_to){be->c->opt.loop, done, arg};
-}
-
 static void read_failed(struct brokers_event *be, const struct coord_result *r)
 {
     controller_depose_if(be->c, r->err);
@@ -188,11 +193,18 @@ static void process_came(struct brokers_event *be, int32_t id, bool restarted)
     be->restarted[be->restarted_count++] = id;
 }
 
+/* The channel begins anew with it, and what was on its way may be lost. */
+static void address_changed(struct brokers_event *be, int32_t id)
+{
+    broker_find(be->c, id)->unreachable = false;
+    add_came(be, id);
+}
+
 static void registration_seen(struct brokers_event *be, int32_t id, const struct coord_result *r)
 {
     struct controller *c = be->c;
     struct broker *b = broker_find(c, id);
-    bool known = b, restarted = b && b->epoch != r->stat.czxid;
+    bool known = b, restarted = b && b->epoch != r->stat.czxid, was_placeless = b && b->placeless;
     if (known && !restarted && b->version == r->stat.version) {
         b->seen = true;
         return;
@@ -202,11 +214,13 @@ static void registration_seen(struct brokers_event *be, int32_t id, const struct
         if (!controller_leaves_out(c, &f) && !be->fault.code) be->fault = f;
         return;
     }
-    broker_find(c, id)->seen = true;
+    b = broker_find(c, id);
+    b->seen = true;
     if (!known || restarted)
         process_came(be, id, restarted);
     else
-        be->changed = true;
+        address_changed(be, id);
+    be->went |= known && b->placeless && !was_placeless;
 }
 
 static void registration_read(void *arg, const struct coord_result *r)
@@ -227,7 +241,8 @@ static void read_registrations(struct brokers_event *be)
     for (size_t i = 0; i < be->id_count; i++) {
         rds[i] = (struct broker_reading){be, be->ids[i]};
         coord_get(be->c->opt.coord, znode_broker_path(&be->arena, be->ids[i]),
-                  (struct coord_watch){brokers_watch_fired, be->c}, event_to(be, registration_read, &rds[i]));
+                  (struct coord_watch){brokers_watch_fired, be->c},
+                  event_to(be->c, &be->ev, registration_read, &rds[i]));
     }
 }
 
@@ -324,7 +339,7 @@ static void find_changes(struct brokers_event *be)
             } else if (partition_start(c, p)) {
                 changes_add(&be->changes, ch);
                 const struct str path = znode_partition_path(&be->arena, t->name, i);
-                coord_make_paths(c->opt.coord, &path, 1, event_to(be, path_made, be));
+                coord_make_paths(c->opt.coord, &path, 1, event_to(be->c, &be->ev, path_made, be));
             }
         }
     }
@@ -391,7 +406,7 @@ static void tell(struct brokers_event *be)
 
 static bool is_news(struct brokers_event *be)
 {
-    return be->loaded || be->mend || be->went || be->changed || be->came_count;
+    return be->loaded || be->mend || be->went || be->came_count;
 }
 
 static enum step brokers_failed(struct brokers_event *be)
@@ -410,7 +425,7 @@ static enum step brokers_run(struct controller *c, struct event *ev)
     case BROKERS_LIST:
         ev->stage = BROKERS_READ;
         coord_children(c->opt.coord, ZNODE_BROKER_IDS, (struct coord_watch){brokers_watch_fired, c},
-                       event_to(be, ids_listed, be));
+                       event_to(be->c, &be->ev, ids_listed, be));
         return STEP_WAIT;
     case BROKERS_READ:
         ev->stage = BROKERS_COMPARE;

@@ -92,13 +92,6 @@ void changes_write(struct changes *cs)
 
 /* --- telling --- */
 
-static struct str ids_text(struct arena *a, const int32_t *ids, int32_t count)
-{
-    struct str all = STR_EMPTY;
-    for (int32_t i = 0; i < count; i++) all = arena_printf(a, "%.*s%s%d", STR_ARG(all), i ? "," : "", ids[i]);
-    return all;
-}
-
 static void log_one(enum log_level level, const struct change *ch)
 {
     const struct controller_partition *p = &ch->topic->partitions[ch->partition];
@@ -108,8 +101,8 @@ static void log_one(enum log_level level, const struct change *ch)
         level, LOG_MODULE, ch->is_new ? "partition_started" : "partition_changed",
         "topic=%.*s partition=%d leader=%d->%d leader_epoch=%d isr=%.*s replicas=%.*s partition_epoch=%d reason=%s",
         STR_ARG(ch->topic->name), ch->partition, ch->old_leader, p->leader, p->leader_epoch,
-        STR_ARG(ids_text(&a, p->isr, p->isr_count)), STR_ARG(ids_text(&a, p->replicas, p->replica_count)),
-        p->state_version, ch->reason);
+        STR_ARG(ids_text(&a, p->isr, (size_t)p->isr_count, ",")),
+        STR_ARG(ids_text(&a, p->replicas, (size_t)p->replica_count, ",")), p->state_version, ch->reason);
     arena_fini(&a);
 }
 
@@ -134,4 +127,19 @@ void changes_tell(struct changes *cs, struct sending *s)
     changes_log(cs);
     for (size_t i = 0; i < cs->count; i++)
         sending_add_partition(s, cs->list[i].topic, cs->list[i].partition, cs->list[i].is_new);
+}
+
+void changes_tell_in_sync_sets(struct changes *cs)
+{
+    bool reassigned = false;
+    if (cs->count == 0) return;
+    changes_log(cs);
+    struct sending *s = sending_new(cs->c);
+    for (size_t i = 0; i < cs->count; i++) {
+        const struct change *ch = &cs->list[i];
+        sending_add_metadata(s, ch->topic, ch->partition);
+        reassigned = reassigned || partition_is_reassigned(&ch->topic->partitions[ch->partition]);
+    }
+    sending_send(s, NULL, NULL);
+    if (reassigned) reassign_queue(cs->c, false);
 }

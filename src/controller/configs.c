@@ -148,11 +148,13 @@ static void alter_write_one(struct controller *c, struct op *op, struct op_topic
     struct str path = znode_config_path(a, ch->type, ch->name), message = STR_NULL;
     struct znode_config current, altered = {0};
     struct fault f;
-    if (!t->err && znode_config_decode(a, path, t->config, &current, &f)) op_topic_failed(t, f.code, f.text);
     if (t->err) {
         op_topic_finish_failed(t);
         return;
     }
+    /* What nobody can read is given up: an alteration is how it becomes readable again. */
+    if (znode_config_decode_usable(a, path, t->config, &current, &f))
+        LOG_WARN("stored_config_given_up", "reason=\"%s\"", f.text);
     enum kerr kerr = ch->alter(ch->arg, &current, a, &altered, &message);
     if (kerr || op->validate_only) {
         op_topic_finish(t, kerr, message);

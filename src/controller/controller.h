@@ -122,6 +122,10 @@ void controller_session_renewed(struct controller *c);
  * 7).  Reachable again, with the registration as it was, it counts as come. */
 void controller_broker_unreachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
 void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_t broker_epoch);
+/* From the channel, owner.  None of the others can be reached, for longer than their sessions would outlast their
+ * deaths: it is this broker that is cut off, and in-sync sets could not be changed as long as that lasts.  With
+ * fast_failure_detection it leaves office, and does not run for it within the next `wait_ms`, so that another does. */
+void controller_stand_back(struct controller *c, int64_t wait_ms);
 /* What topics have for unclean.leader.election.enable, or what holds without that, may have changed: partitions without
  * a leader are looked at again.  Owner. */
 void controller_unclean_changed(struct controller *c, bool by_default);

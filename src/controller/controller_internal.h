@@ -23,7 +23,8 @@ enum unclean { UNCLEAN_UNKNOWN, UNCLEAN_NO, UNCLEAN_YES };
 
 struct topic {
     UT_hash_handle by_name, by_id;
-    struct list_node same_names; /* in names->topics */
+    struct list_node same_names;  /* in names->topics */
+    struct list_node reassigning; /* in controller.reassigning */
     struct topic_names *names;
     struct uuid id;                          /* zero: none (made before topics had ids) */
     int32_t version;                         /* of its znode */
@@ -56,6 +57,7 @@ struct broker {
     int32_t version;    /* of its registration's node */
     bool seen;          /* in the listing that is being worked off */
     bool unreachable;   /* registered, but its process looks dead: controller_broker_unreachable() */
+    bool placeless;     /* registered without an address at which it could be reached: as good as unreachable */
     bool restarted;     /* its registration is another than before, and the partitions have not been looked at since */
     bool shutting_down; /* has asked for a controlled shutdown: it is given no leaders any more */
     bool announced;     /* the channel knows it */
@@ -88,6 +90,7 @@ struct controller {
     struct topic *topics; /* by name */
     struct topic *topics_by_id;
     struct topic_names *names;
+    struct list reassigning; /* topics: no partition of any other one is being reassigned */
     struct broker *brokers;
 
     struct list queue; /* events not begun */
@@ -103,6 +106,7 @@ struct controller {
     bool listed;          /* /admin/reassign_partitions says more than is done */
     bool fenced;          /* in-sync sets have been freed of the dead since the office was taken */
     bool tables_wrong;    /* with deposed: see controller_reload() */
+    int64_t back_us;      /* with deposed: how long others go before us; 0: they do not */
     int64_t purged_ms;    /* when old config notifications were last removed */
     size_t messages_out;
     uint64_t sendings; /* how many have been made */
@@ -120,6 +124,8 @@ struct controller {
 /* Appends the event and runs what can be run.  Owner. */
 void controller_queue(struct controller *c, struct event *ev);
 void controller_pump(struct controller *c);
+/* For a call to the store that the event waits for; `done` ends with event_call_done(). */
+struct coord_to event_to(struct controller *c, struct event *ev, coord_done_fn done, void *arg);
 /* One of the event's calls was answered with `e`; enters the event when it was the last. */
 void event_call_done(struct controller *c, struct event *ev, enum err e);
 /* The store's content is of no use: tells the listener and leaves office. */
@@ -132,6 +138,14 @@ void controller_depose(struct controller *c);
 void controller_depose_if(struct controller *c, enum err e);
 /* The store refused what the tables allowed: the same, after a while. */
 void controller_reload(struct controller *c);
+
+/* --- office.c: running for office, reading the cluster's state, leaving --- */
+
+/* Queues an event that runs for it, and reads everything when it is won. */
+void office_queue(struct controller *c);
+/* The controller is deposed: between two events. */
+void office_leave(struct controller *c);
+void office_retry_fire(struct timer *t);
 
 /* --- state.c --- */
 
@@ -150,10 +164,17 @@ void topic_resize(struct topic *t, int32_t count);
 /* Lists are copied. */
 void partition_set_replicas(struct controller_partition *p, const int32_t *replicas, int32_t count);
 void partition_set_isr(struct controller_partition *p, const int32_t *isr, int32_t count);
+/* Takes over what the state's node says, unless it cannot be: ERR_CORRUPT.  `scratch` is for decoding. */
+MUST_USE enum err partition_load_state(struct controller_partition *p, const struct coord_result *r,
+                                       struct arena *scratch, struct fault *f);
 int32_t *ids_copy(const int32_t *ids, int32_t count);
 /* What can be the ids of replicas: none is negative, named twice or one too many. */
 bool ids_are_sound(const int32_t *ids, int32_t count);
 bool ids_have(const int32_t *ids, int32_t count, int32_t id);
+/* "1,2,3", with `between` for the comma. */
+struct str ids_text(struct arena *a, const int32_t *ids, size_t count, const char *between);
+/* The children of a node, by name. */
+struct str *names_copy(struct arena *a, const struct coord_result *r, size_t *count);
 struct broker *broker_find(const struct controller *c, int32_t id);
 struct broker *broker_put(struct controller *c, int32_t id);
 void broker_remove(struct controller *c, struct broker *b);
@@ -307,6 +328,9 @@ void changes_add_topic(struct changes *cs, struct topic *t);
 void changes_write(struct changes *cs);
 /* Once they are written: into the log, and LeaderAndIsr for each. */
 void changes_tell(struct changes *cs, struct sending *s);
+/* Of in-sync sets that leaders have changed: into the log, and UpdateMetadata alone, since the leader knows.  One may
+ * be what a reassignment has waited for. */
+void changes_tell_in_sync_sets(struct changes *cs);
 /* Into the log alone. */
 void changes_log(const struct changes *cs);
 struct bytes partition_encode(const struct controller_partition *p, struct arena *a);
@@ -345,9 +369,11 @@ enum step wire_op_over(struct wire_op *wo);
 
 /* --- reassign.c --- */
 
-/* Queues an event that finishes the reassignments whose new replicas are in sync.  `resume`: the office was just taken
- * or a broker came, replicas are told of theirs anew. */
+/* Queues an event that finishes the reassignments whose new replicas are in sync.  `resume`: the office was just taken,
+ * replicas are told of theirs anew. */
 void reassign_queue(struct controller *c, bool resume);
+/* A partition of it is being reassigned. */
+void reassign_note(struct controller *c, struct topic *t);
 bool partition_is_reassigned(const struct controller_partition *p);
 
 /* Begins what /admin/reassign_partitions asks for, in the tables; what is done, or cannot be, leaves the list. */
@@ -372,13 +398,35 @@ bool replica_is_alive(const struct controller *c, const struct controller_partit
 void replicas_online_again(struct controller *c, int32_t broker_id);
 /* Learns from a LeaderAndIsr's answer which replicas are offline, and moves their leaders. */
 void log_dirs_answered(struct controller *c, int32_t broker_id, const struct leader_and_isr_response *r);
-/* From now on looks at what brokers tell of their directories.  When the office is taken. */
-void log_dirs_watch(struct controller *c);
 
-/* --- isr_changes.c: in-sync sets that brokers change by themselves --- */
+/* --- notifications.c: what brokers tell by nodes of a sequence --- */
 
-/* From now on looks at what brokers tell of them.  When the office is taken. */
-void isr_changes_watch(struct controller *c);
+/* Those below one path that are there at a time. */
+struct notifications {
+    struct event ev;
+    struct controller *c;
+    const struct notification_kind *kind;
+    struct arena arena; /* lives as long as the event */
+    struct str *paths;
+    size_t count;
+    void *told; /* the kind's own: what they say */
+    struct changes changes;
+};
+
+struct notification_kind {
+    struct str path;
+    /* Takes over what one node says.  It goes like the others when that is malformed, and `f` explains. */
+    enum err (*read)(struct notifications *ns, const struct coord_result *r, struct fault *f);
+    /* All are read: asks the store for more.  NULL: needs nothing. */
+    void (*look)(struct notifications *ns);
+    void (*act)(struct notifications *ns);
+};
+
+/* From now on looks at all kinds.  When the office is taken. */
+void notifications_watch(struct controller *c);
+
+extern const struct notification_kind isr_change_notifications; /* isr_changes.c */
+extern const struct notification_kind log_dir_notifications;    /* log_dirs.c */
 
 /* --- others.c: what others write into the store --- */
 

@@ -23,13 +23,6 @@ static enum kerr refuse(struct str *message, enum kerr kerr, struct str why)
     return kerr;
 }
 
-static struct str ids_text(const int32_t *ids, size_t count, struct arena *a)
-{
-    struct str all = STR_EMPTY;
-    for (size_t i = 0; i < count; i++) all = arena_printf(a, "%.*s%s%d", STR_ARG(all), i ? ", " : "", ids[i]);
-    return all;
-}
-
 /* One partition's brokers as given by the client. */
 static enum kerr check_brokers(const struct controller *c, const struct controller_assignment *as, struct arena *a,
                                struct str *message)
@@ -112,7 +105,8 @@ static enum kerr check_settings(const struct controller *c, const struct control
                                 struct str *message)
 {
     if (!c->opt.validate_topic) return KERR_NONE;
-    const struct znode_config settings = {(struct znode_setting *)(uintptr_t)nt->settings, nt->setting_count};
+    const struct znode_config settings = {.settings = (struct znode_setting *)(uintptr_t)nt->settings,
+                                          .count = nt->setting_count};
     return c->opt.validate_topic(c->opt.arg, &settings, a, message);
 }
 
@@ -192,7 +186,8 @@ static void write_new_topic(struct controller *c, struct op *op, struct op_topic
 {
     struct arena *a = &op->arena;
     const struct controller_new_topic *nt = &t->new_topic;
-    const struct znode_config settings = {(struct znode_setting *)(uintptr_t)nt->settings, nt->setting_count};
+    const struct znode_config settings = {.settings = (struct znode_setting *)(uintptr_t)nt->settings,
+                                          .count = nt->setting_count};
     struct writes w;
     writes_init(&w, c, &op->ev, a);
     w.done = topic_written;
@@ -370,7 +365,7 @@ static enum kerr take_more(const struct controller *c, struct op_topic *t, const
     if (unknown_count)
         return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,
                       arena_printf(a, "Unknown broker(s) in replica assignment: %.*s.",
-                                   STR_ARG(ids_text(unknown, unknown_count, a))));
+                                   STR_ARG(ids_text(a, unknown, unknown_count, ", "))));
     if (more->assignment_count != (size_t)t->partition_count)
         return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,
                       arena_printf(a, "Increasing the number of partitions by %d but %zu assignments provided.",
@@ -387,7 +382,7 @@ static enum kerr take_more(const struct controller *c, struct op_topic *t, const
                               arena_printf(a,
                                            "Duplicate brokers not allowed in replica assignment: %.*s for partition id"
                                            " %d.",
-                                           STR_ARG(ids_text(as->brokers, as->broker_count, a)), partition));
+                                           STR_ARG(ids_text(a, as->brokers, as->broker_count, ", ")), partition));
         if (as->broker_count != (size_t)t->replication_factor)
             return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,
                           arena_printf(a,

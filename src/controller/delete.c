@@ -37,19 +37,16 @@ static void removal_end(struct removal *rm)
     mem_free(rm);
 }
 
-static struct coord_to removal_to(struct removal *rm, coord_done_fn done, void *arg)
+static struct coord_to removal_to(struct removal *rm, coord_done_fn done)
 {
-    rm->ev.pending++;
-    return (struct coord_to){rm->c->opt.loop, done, arg};
+    return event_to(rm->c, &rm->ev, done, rm);
 }
 
 static void partitions_listed(void *arg, const struct coord_result *r)
 {
     struct removal *rm = arg;
     rm->has_partitions = r->err == OK;
-    rm->partitions = arena_array(&rm->arena, struct str, r->child_count);
-    rm->partition_count = r->child_count;
-    for (size_t i = 0; i < r->child_count; i++) rm->partitions[i] = arena_str(&rm->arena, r->children[i]);
+    rm->partitions = names_copy(&rm->arena, r, &rm->partition_count);
     event_call_done(rm->c, &rm->ev, r->err == ERR_NOT_FOUND ? OK : r->err);
 }
 
@@ -122,14 +119,14 @@ static enum step removal_run(struct controller *c, struct event *ev)
     case REMOVAL_LIST:
         ev->stage = REMOVAL_LIST_PARTITIONS;
         coord_children(c->opt.coord, znode_partitions_path(&rm->arena, rm->name), COORD_NO_WATCH,
-                       removal_to(rm, partitions_listed, rm));
+                       removal_to(rm, partitions_listed));
         coord_exists(c->opt.coord, znode_config_path(&rm->arena, CONFIG_TOPICS, rm->name), COORD_NO_WATCH,
-                     removal_to(rm, settings_seen, rm));
+                     removal_to(rm, settings_seen));
         return STEP_WAIT;
     case REMOVAL_LIST_PARTITIONS:
         ev->stage = REMOVAL_WRITE;
         for (size_t i = 0; i < rm->partition_count; i++)
-            coord_children(c->opt.coord, partition_dir(rm, i), COORD_NO_WATCH, removal_to(rm, nodes_listed, rm));
+            coord_children(c->opt.coord, partition_dir(rm, i), COORD_NO_WATCH, removal_to(rm, nodes_listed));
         if (ev->pending) return STEP_WAIT;
         FALLTHROUGH;
     case REMOVAL_WRITE:

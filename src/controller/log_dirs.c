@@ -195,153 +195,35 @@ void log_dirs_answered(struct controller *c, int32_t broker_id, const struct lea
 
 /* --- brokers that tell of a failed directory --- */
 
-enum notes_stage { NOTES_LIST, NOTES_READ, NOTES_REMOVE, NOTES_TELL };
-
-struct note {
-    struct notes_event *ne;
-    struct str path;
-    int32_t broker_id; /* -1: of no use */
+/* A broker that has lost one. */
+struct teller {
+    struct teller *next;
+    int32_t broker_id;
 };
 
-struct notes_event {
-    struct event ev;
-    struct controller *c;
-    struct arena arena;
-    struct note *notes;
-    size_t count;
-};
-
-static struct notes_event *notes_of(struct event *ev)
+static enum err read_teller(struct notifications *ns, const struct coord_result *r, struct fault *f)
 {
-    return CONTAINER_OF(ev, struct notes_event, ev);
+    int32_t id;
+    enum err e = znode_log_dir_event_decode(&ns->arena, r->path, r->data, &id, f);
+    for (const struct teller *tl = ns->told; !e && tl; tl = tl->next)
+        if (tl->broker_id == id) return OK;
+    if (e) return e;
+    struct teller *tl = arena_alloc(&ns->arena, sizeof *tl);
+    *tl = (struct teller){ns->told, id};
+    ns->told = tl;
+    return OK;
 }
 
-static void notes_end(struct notes_event *ne)
+/* Whoever is told everything answers which of it has failed. */
+static void ask(struct notifications *ns)
 {
-    arena_fini(&ne->arena);
-    mem_free(ne);
-}
-
-static struct coord_to notes_to(struct notes_event *ne, coord_done_fn done, void *arg)
-{
-    ne->ev.pending++;
-    return (struct coord_to){ne->c->opt.loop, done, arg};
-}
-
-static void notes_queue(struct controller *c);
-
-static void notes_fired(void *arg, enum coord_event event, struct str path)
-{
-    struct controller *c = arg;
-    (void)event;
-    (void)path;
-    if (!c->stopping && c->state != CONTROLLER_STANDBY) notes_queue(c);
-}
-
-static void notes_listed(void *arg, const struct coord_result *r)
-{
-    struct notes_event *ne = arg;
-    ne->notes = arena_array(&ne->arena, struct note, r->child_count);
-    ne->count = r->child_count;
-    for (size_t i = 0; i < r->child_count; i++)
-        ne->notes[i] = (struct note){
-            .ne = ne,
-            .path = arena_printf(&ne->arena, "%.*s/%.*s", STR_ARG(ZNODE_LOG_DIR_EVENTS), STR_ARG(r->children[i])),
-            .broker_id = -1,
-        };
-    event_call_done(ne->c, &ne->ev, r->err == ERR_NOT_FOUND ? OK : r->err);
-}
-
-static void note_read(void *arg, const struct coord_result *r)
-{
-    struct note *n = arg;
-    struct fault f = {0};
-    if (!r->err && znode_log_dir_event_decode(&n->ne->arena, r->path, r->data, &n->broker_id, &f))
-        LOG_WARN("notification_ignored", "reason=\"%s\"", f.text);
-    event_call_done(n->ne->c, &n->ne->ev, r->err == ERR_NOT_FOUND ? OK : r->err);
-}
-
-static void notes_read(struct notes_event *ne)
-{
-    for (size_t i = 0; i < ne->count; i++)
-        coord_get(ne->c->opt.coord, ne->notes[i].path, COORD_NO_WATCH, notes_to(ne, note_read, &ne->notes[i]));
-}
-
-/* They go before they are acted upon, as in Kafka: who fails meanwhile makes another one. */
-static void notes_remove(struct notes_event *ne)
-{
-    struct writes w;
-    writes_init(&w, ne->c, &ne->ev, &ne->arena);
-    for (size_t i = 0; i < ne->count; i++)
-        writes_add(&w,
-                   (struct coord_op){.kind = COORD_DELETE, .path = ne->notes[i].path, .version = COORD_ANY_VERSION});
-    writes_flush(&w);
-    writes_fini(&w);
-}
-
-static void notes_tell(struct notes_event *ne)
-{
-    struct controller *c = ne->c;
-    for (size_t i = 0; i < ne->count; i++) {
-        int32_t id = ne->notes[i].broker_id;
-        bool again = false;
-        for (size_t k = 0; k < i; k++) again |= ne->notes[k].broker_id == id;
-        if (again || !broker_find(c, id)) continue;
-        struct sending *s = sending_new(c);
-        sending_only_to(s, id);
+    for (const struct teller *tl = ns->told; tl; tl = tl->next) {
+        if (!broker_find(ns->c, tl->broker_id)) continue;
+        struct sending *s = sending_new(ns->c);
+        sending_only_to(s, tl->broker_id);
         sending_add_everything(s);
         sending_send(s, NULL, NULL);
     }
 }
 
-static enum step notes_run(struct controller *c, struct event *ev)
-{
-    struct notes_event *ne = notes_of(ev);
-    if (ev->err) {
-        LOG_WARN("notifications_failed", "error=%s", err_name(ev->err));
-        if (!c->deposed) controller_reload(c);
-        notes_end(ne);
-        return STEP_DONE;
-    }
-    switch ((enum notes_stage)ev->stage) {
-    case NOTES_LIST:
-        ev->stage = NOTES_READ;
-        coord_children(c->opt.coord, ZNODE_LOG_DIR_EVENTS, (struct coord_watch){notes_fired, c},
-                       notes_to(ne, notes_listed, ne));
-        return STEP_WAIT;
-    case NOTES_READ:
-        ev->stage = NOTES_REMOVE;
-        notes_read(ne);
-        if (ev->pending) return STEP_WAIT;
-        FALLTHROUGH;
-    case NOTES_REMOVE:
-        ev->stage = NOTES_TELL;
-        notes_remove(ne);
-        if (ev->pending) return STEP_WAIT;
-        FALLTHROUGH;
-    case NOTES_TELL: break;
-    }
-    notes_tell(ne);
-    notes_end(ne);
-    return STEP_DONE;
-}
-
-static void notes_drop(struct controller *c, struct event *ev)
-{
-    (void)c;
-    notes_end(notes_of(ev));
-}
-
-static void notes_queue(struct controller *c)
-{
-    struct notes_event *ne = mem_zalloc(1, sizeof *ne);
-    ne->ev = (struct event){.run = notes_run, .drop = notes_drop, .stage = NOTES_LIST};
-    ne->c = c;
-    arena_init(&ne->arena, SIZE_MAX);
-    controller_queue(c, &ne->ev);
-}
-
-void log_dirs_watch(struct controller *c)
-{
-    notes_queue(c);
-}
+const struct notification_kind log_dir_notifications = {ZNODE_LOG_DIR_EVENTS, read_teller, NULL, ask};

@@ -53,8 +53,7 @@ static void look_end(struct look *lk)
 
 static struct coord_to look_to(struct look *lk, coord_done_fn done)
 {
-    lk->ev.pending++;
-    return (struct coord_to){lk->c->opt.loop, done, lk};
+    return event_to(lk->c, &lk->ev, done, lk);
 }
 
 /* --- watches --- */
@@ -81,24 +80,17 @@ void topic_watch_fired(void *arg, enum coord_event event, struct str path)
 
 /* --- looking --- */
 
-static void names_copy(struct look *lk, const struct coord_result *r, struct str **out, size_t *count)
-{
-    *out = arena_array(&lk->arena, struct str, r->child_count);
-    *count = r->child_count;
-    for (size_t i = 0; i < r->child_count; i++) (*out)[i] = arena_str(&lk->arena, r->children[i]);
-}
-
 static void markers_listed(void *arg, const struct coord_result *r)
 {
     struct look *lk = arg;
-    names_copy(lk, r, &lk->markers, &lk->marker_count);
+    lk->markers = names_copy(&lk->arena, r, &lk->marker_count);
     event_call_done(lk->c, &lk->ev, r->err);
 }
 
 static void topics_listed(void *arg, const struct coord_result *r)
 {
     struct look *lk = arg;
-    names_copy(lk, r, &lk->topics, &lk->topic_count);
+    lk->topics = names_copy(&lk->arena, r, &lk->topic_count);
     event_call_done(lk->c, &lk->ev, r->err);
 }
 
@@ -176,9 +168,8 @@ static void read_topics(struct look *lk)
         if (t && t->watched) continue;
         struct look_topic *lt = arena_alloc(&lk->arena, sizeof *lt);
         *lt = (struct look_topic){lk, lk->topics[i]};
-        lk->ev.pending++;
         coord_get(c->opt.coord, znode_topic_path(&lk->arena, lt->name), (struct coord_watch){topic_watch_fired, c},
-                  (struct coord_to){c->opt.loop, topic_read, lt});
+                  event_to(c, &lk->ev, topic_read, lt));
     }
 }
 

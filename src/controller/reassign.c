@@ -18,6 +18,11 @@ bool partition_is_reassigned(const struct controller_partition *p)
     return p->adding_count || p->removing_count;
 }
 
+void reassign_note(struct controller *c, struct topic *t)
+{
+    if (!list_has(&t->reassigning)) list_push_back(&c->reassigning, &t->reassigning);
+}
+
 /* --- sets of replicas --- */
 
 struct ids {
@@ -129,6 +134,7 @@ static void carry_out(const struct plan *pn, struct topic *t, int32_t partition,
     ids_replace(&p->replicas, &p->replica_count, pn->replicas);
     ids_replace(&p->adding, &p->adding_count, pn->adding);
     ids_replace(&p->removing, &p->removing_count, pn->removing);
+    if (partition_is_reassigned(p)) reassign_note(cs->c, t);
     if (cs->topic_count == 0 || cs->topics[cs->topic_count - 1] != t) changes_add_topic(cs, t);
     if (p->state_version < 0) return;
     partition_set_isr(p, pn->isr.ids, pn->isr.count);
@@ -171,15 +177,24 @@ static void go_on(struct reassigning *ra, struct topic *t, int32_t partition)
     }
 }
 
+static void go_on_with_topic(struct reassigning *ra, struct topic *t)
+{
+    bool any = false;
+    for (int32_t i = 0; i < t->partition_count && !t->deleting; i++) {
+        if (!partition_is_reassigned(&t->partitions[i])) continue;
+        go_on(ra, t, i);
+        any = any || partition_is_reassigned(&t->partitions[i]);
+    }
+    if (!any) list_remove(&t->reassigning);
+}
+
 static enum step reassign_run(struct controller *c, struct event *ev)
 {
     struct reassigning *ra = CONTAINER_OF(ev, struct reassigning, ev);
     if (ev->stage++ == 0) {
         c->reassign_queued = false;
         ra->sending = sending_new(c);
-        for (struct topic *t = c->topics; t; t = t->by_name.next)
-            for (int32_t i = 0; i < t->partition_count && !t->deleting; i++)
-                if (partition_is_reassigned(&t->partitions[i])) go_on(ra, t, i);
+        LIST_EACH (&c->reassigning, n) go_on_with_topic(ra, CONTAINER_OF(n, struct topic, reassigning));
         changes_write(&ra->changes);
         if (ev->pending) return STEP_WAIT;
     }
@@ -217,11 +232,9 @@ void reassign_queue(struct controller *c, bool resume)
 typedef struct alter_partition_reassignments_request_reassignable_partition asked_partition;
 typedef struct alter_partition_reassignments_response_reassignable_partition_response told_partition;
 
-static struct str ids_text(struct arena *a, struct ids ids)
+static struct str text_of(struct arena *a, struct ids ids)
 {
-    struct str all = STR_EMPTY;
-    for (int32_t i = 0; i < ids.count; i++) all = arena_printf(a, "%.*s%s%d", STR_ARG(all), i ? ", " : "", ids.ids[i]);
-    return all;
+    return ids_text(a, ids.ids, (size_t)ids.count, ", ");
 }
 
 static enum kerr refuse_one(told_partition *tp, enum kerr kerr, struct str message)
@@ -242,11 +255,11 @@ static enum kerr check_replicas(const struct controller *c, const struct control
         if (ids_have(target.ids, i, target.ids[i]))
             return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
                               arena_printf(a, "Duplicate replica ids in partition reassignment replica list: %.*s",
-                                           STR_ARG(ids_text(a, target))));
+                                           STR_ARG(text_of(a, target))));
     for (int32_t i = 0; i < target.count; i++)
         if (target.ids[i] < 0)
             return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
-                              arena_printf(a, "Invalid broker id in replica list: %.*s", STR_ARG(ids_text(a, target))));
+                              arena_printf(a, "Invalid broker id in replica list: %.*s", STR_ARG(text_of(a, target))));
     struct ids adding = p ? ids_without(a, target, origin_of(a, p)) : target;
     for (int32_t i = 0; i < adding.count; i++)
         if (!broker_is_assignable(c, adding.ids[i]))
@@ -254,7 +267,7 @@ static enum kerr check_replicas(const struct controller *c, const struct control
                               arena_printf(a,
                                            "Replica assignment has brokers that are not alive. Replica list: %.*s,"
                                            " broker %d is not alive.",
-                                           STR_ARG(ids_text(a, adding)), adding.ids[i]));
+                                           STR_ARG(text_of(a, adding)), adding.ids[i]));
     return KERR_NONE;
 }
 
@@ -425,19 +438,37 @@ static void list_topic(struct wire_op *wo, const struct topic *t, const int32_t 
     out->topics_count++;
 }
 
-static enum step list_run(struct wire_op *wo)
+static void list_all(struct wire_op *wo)
+{
+    struct list_partition_reassignments_response *out = wo->out;
+    size_t count = 0;
+    LIST_EACH (&wo->c->reassigning, n) count++;
+    out->topics = arena_array(wo->rq.a, listed_topic, count);
+    LIST_EACH (&wo->c->reassigning, n) {
+        const struct topic *t = CONTAINER_OF(n, struct topic, reassigning);
+        list_topic(wo, t, NULL, t->partition_count);
+    }
+}
+
+static void list_named(struct wire_op *wo)
 {
     const struct list_partition_reassignments_request *in = wo->in;
     struct list_partition_reassignments_response *out = wo->out;
-    size_t count = in->topics_count < 0 ? HASH_CNT(by_name, wo->c->topics) : (size_t)in->topics_count;
-    out->topics = arena_array(wo->rq.a, listed_topic, count);
-    out->topics_count = 0;
-    for (const struct topic *t = in->topics_count < 0 ? wo->c->topics : NULL; t; t = t->by_name.next)
-        list_topic(wo, t, NULL, t->partition_count);
+    out->topics = arena_array(wo->rq.a, listed_topic, (size_t)in->topics_count);
     for (int32_t i = 0; i < in->topics_count; i++) {
         const struct topic *t = topic_find(wo->c, in->topics[i].name);
         if (t) list_topic(wo, t, in->topics[i].partition_indexes, in->topics[i].partition_indexes_count);
     }
+}
+
+static enum step list_run(struct wire_op *wo)
+{
+    const struct list_partition_reassignments_request *in = wo->in;
+    ((struct list_partition_reassignments_response *)wo->out)->topics_count = 0;
+    if (in->topics_count < 0)
+        list_all(wo);
+    else
+        list_named(wo);
     return wire_op_over(wo);
 }
 

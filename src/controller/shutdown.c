@@ -60,6 +60,7 @@ static void tell(struct wire_op *wo, int32_t id)
     sending_send(s, NULL, NULL);
 }
 
+/* Whose other replicas may catch up: the broker asks again after a while.  Not those that nobody else holds. */
 static void name_remaining(struct wire_op *wo, int32_t id)
 {
     struct controlled_shutdown_response *out = wo->out;
@@ -71,7 +72,7 @@ static void name_remaining(struct wire_op *wo, int32_t id)
         for (const struct topic *t = wo->c->topics; t; t = t->by_name.next) {
             struct str name = STR_NULL;
             for (int32_t i = 0; i < t->partition_count && !t->deleting; i++) {
-                if (t->partitions[i].leader != id) continue;
+                if (t->partitions[i].leader != id || t->partitions[i].replica_count < 2) continue;
                 count += !pass;
                 if (!pass) continue;
                 if (str_is_null(name)) name = arena_str(wo->rq.a, t->name);

@@ -111,6 +111,7 @@ enum err topic_load(struct controller *c, struct str name, const struct znode_to
     for (size_t i = 0; i < zt->partition_count; i++) {
         struct controller_partition *p = &t->partitions[zt->partitions[i].partition];
         if (!p->replicas) partition_load(p, &zt->partitions[i]);
+        if (partition_is_reassigned(p)) reassign_note(c, t);
     }
     return OK;
 }
@@ -146,6 +147,7 @@ void topic_remove(struct controller *c, struct topic *t)
         ASSERT(c->topics_by_id);
         HASH_DELETE(by_id, c->topics_by_id, t);
     }
+    list_remove(&t->reassigning);
     list_remove(&t->same_names);
     if (list_is_empty(&t->names->topics)) {
         HASH_DEL(c->names, t->names);
@@ -180,6 +182,21 @@ bool ids_have(const int32_t *ids, int32_t count, int32_t id)
     return false;
 }
 
+struct str ids_text(struct arena *a, const int32_t *ids, size_t count, const char *between)
+{
+    struct str all = STR_EMPTY;
+    for (size_t i = 0; i < count; i++) all = arena_printf(a, "%.*s%s%d", STR_ARG(all), i ? between : "", ids[i]);
+    return all;
+}
+
+struct str *names_copy(struct arena *a, const struct coord_result *r, size_t *count)
+{
+    struct str *names = arena_array(a, struct str, r->child_count);
+    for (size_t i = 0; i < r->child_count; i++) names[i] = arena_str(a, r->children[i]);
+    *count = r->child_count;
+    return names;
+}
+
 bool ids_are_sound(const int32_t *ids, int32_t count)
 {
     if (count > CONTROLLER_REPLICAS_MAX) return false;
@@ -203,6 +220,26 @@ void partition_set_isr(struct controller_partition *p, const int32_t *isr, int32
     p->isr_count = count;
 }
 
+enum err partition_load_state(struct controller_partition *p, const struct coord_result *r, struct arena *scratch,
+                              struct fault *f)
+{
+    struct znode_state zs;
+    enum err e = znode_state_decode(scratch, r->path, r->data, &zs, f);
+    if (e) return e;
+    if (zs.leader_epoch < 0 || !ids_are_sound(zs.isr, zs.isr_count))
+        return fault_set(f, ERR_CORRUPT,
+                         "%.*s in the coordination store has an epoch or an in-sync set that cannot be.",
+                         STR_ARG(r->path));
+    p->leader = zs.leader;
+    p->leader_epoch = zs.leader_epoch;
+    p->controller_epoch = zs.controller_epoch;
+    p->leader_recovery_state = zs.leader_recovery_state;
+    p->state_version = r->stat.version;
+    p->state_zxid = r->stat.mzxid;
+    partition_set_isr(p, zs.isr, zs.isr_count);
+    return OK;
+}
+
 struct broker *broker_find(const struct controller *c, int32_t id)
 {
     struct broker *b;
@@ -213,7 +250,7 @@ struct broker *broker_find(const struct controller *c, int32_t id)
 bool broker_is_alive(const struct controller *c, int32_t id)
 {
     const struct broker *b = broker_find(c, id);
-    return b && !b->unreachable;
+    return b && !b->unreachable && !b->placeless;
 }
 
 bool broker_is_assignable(const struct controller *c, int32_t id)

@@ -476,24 +476,40 @@ struct bytes znode_reassign_encode(struct arena *a, const struct znode_partition
 
 /* --- configs --- */
 
-enum err znode_config_decode(struct arena *a, struct str path, struct bytes data, struct znode_config *out,
-                             struct fault *f)
+enum err znode_config_decode_usable(struct arena *a, struct str path, struct bytes data, struct znode_config *out,
+                                    struct fault *f)
 {
-    if (!data.size) {
-        *out = (struct znode_config){0};
-        return OK;
-    }
+    *out = (struct znode_config){0};
+    if (!data.size) return OK;
     struct in in = in_open(a, data);
     const json_t *config = in_object_or(&in, "config");
     struct znode_config c = {0};
     c.settings = arena_array(a, struct znode_setting, json_object_size(config));
+    c.textless = arena_array(a, struct str, json_object_size(config));
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)config, key, value)
     {
-        c.settings[c.count++] = (struct znode_setting){arena_str(a, str_of(key)), in_text(&in, value, key)};
+        struct str name = arena_str(a, str_of(key));
+        if (json_is_string(value))
+            c.settings[c.count++] = (struct znode_setting){name, in_text(&in, value, key)};
+        else
+            c.textless[c.textless_count++] = name;
     }
     enum err e = in_close(&in, path, f);
+    if (!e) *out = c;
+    return e;
+}
+
+enum err znode_config_decode(struct arena *a, struct str path, struct bytes data, struct znode_config *out,
+                             struct fault *f)
+{
+    struct znode_config c;
+    enum err e = znode_config_decode_usable(a, path, data, &c, f);
+    if (!e && c.textless_count)
+        e = fault_set(f, ERR_CORRUPT,
+                      "The content of %.*s in the coordination store is malformed: \"%.*s\" is not a string.",
+                      STR_ARG(path), STR_ARG(c.textless[0]));
     if (!e) *out = c;
     return e;
 }

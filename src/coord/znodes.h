@@ -145,11 +145,17 @@ struct znode_setting {
 struct znode_config {
     struct znode_setting *settings;
     size_t count;
+    struct str *textless; /* see znode_config_decode_usable() */
+    size_t textless_count;
 };
 
 /* Null data is no settings, as for Kafka. */
 MUST_USE enum err znode_config_decode(struct arena *a, struct str path, struct bytes data, struct znode_config *out,
                                       struct fault *f);
+/* The same, but settings whose value is no text are passed over, and stand in `textless`.  ERR_CORRUPT: nothing of it
+ * can be read, and *out is empty. */
+MUST_USE enum err znode_config_decode_usable(struct arena *a, struct str path, struct bytes data,
+                                             struct znode_config *out, struct fault *f);
 struct bytes znode_config_encode(struct arena *a, const struct znode_config *c);
 
 /* `entity_path` is "topics/T", "brokers/N", "users/U/clients/C".  Version 1 nodes are read into that form too. */

@@ -11,8 +11,8 @@
  *
  * WHAT ALWAYS HOLDS
  * (1) Results are delivered in the order of the calls, each after the answer that it needs, each once.
- * (2) Calls are with the library only in PHASE_CONNECTED and what follows it until the handle is closed: closing it
- *     brings every answer that was missing.
+ * (2) Calls are with the library only in PHASE_CONNECTED and what follows it until the handle is closed.  When it is,
+ *     answers that were missing have come, or never will: no thread of the library is left.
  * (3) In PHASE_OVER there is no handle, no call and no watch.  Only coord_renew() and the close lead out of it.
  * (4) zookeeper_close() is called without the lock, by the keeper alone: it waits for the library's threads, which take
  *     the lock in their callbacks. */
@@ -310,18 +310,32 @@ static void handle_open(struct zookeeper *z)
         thread_cond_wait_for(&z->changed, &z->lock, NAMES_RETRY_US);
 }
 
+/* The library's thread that tells answers ends as soon as a close is asked for, also with some in its hand, and what is
+ * queued for it after that is freed with the handle.  With the lock held, everything in `waiting`. */
+static void give_up_answers(struct zookeeper *z)
+{
+    LIST_EACH (&z->waiting, n) {
+        struct coord_call *call = call_at(n);
+        if (call->stage != STAGE_OUT && call->stage != STAGE_OUT_AGAIN) continue;
+        z->out--;
+        call->stage = zookeeper_call_reads(call) ? STAGE_WAITING : STAGE_DONE;
+        if (call->stage == STAGE_DONE) coord_call_fail(call, ERR_UNSURE, NULL);
+    }
+    ASSERT(z->out == 0);
+}
+
 /* Everything that the session had ends with it. */
 static void session_end(struct zookeeper *z)
 {
     zhandle_t *zh = z->handle;
     if (zh) {
         pthread_mutex_unlock(&z->lock);
-        zookeeper_close(zh); /* brings the answers of what is out; it says of no failure that would change a thing */
+        zookeeper_close(zh); /* it says of no failure that would change a thing */
         pthread_mutex_lock(&z->lock);
         z->handle = NULL;
     }
-    ASSERT(z->out == 0);
     requeue(z);
+    give_up_answers(z);
     for (struct list_node *n; (n = list_pop_front(&z->waiting));) {
         struct coord_call *call = call_at(n);
         if (call->stage != STAGE_DONE) coord_call_fail(call, z->over, z->fault.text[0] ? z->fault.text : NULL);

@@ -74,8 +74,8 @@ void followed_delay(struct followed *fo, bool briefly)
     int64_t delay_ms = fetchers_config(fr->f).backoff_ms;
     int level = DELAY_LEVELS - 1;
     followed_enter(fo, FOLLOWED_DELAYED);
-    if (briefly) {
-        level = MIN(fo->failures, level);
+    if (briefly && fo->failures < level) {
+        level = fo->failures;
         delay_ms = MIN(delay_ms, (int64_t)DELAY_FIRST_MS << level);
     }
     fo->failures++;

@@ -65,13 +65,14 @@ static bool follow_successor(struct followed *fo)
 static void start_work(struct job *job)
 {
     struct followed *fo = CONTAINER_OF(job, struct followed, start_job);
-    fo->start_err = partition_raise_start(fo->p, fo->start_at);
+    fo->start_err = partition_raise_start(fo->start_p, fo->start_at);
 }
 
 static void start_done(struct job *job)
 {
     struct followed *fo = CONTAINER_OF(job, struct followed, start_job);
     fo->start_out = false;
+    partition_unref(fo->start_p);
     if (followed_check_gone(fo)) return;
     if (fo->start_err && fo->start_err != ERR_CLOSED)
         LOG_FOLLOWED(LOG_LEVEL_WARN, "start_not_raised", fo, " error=%s", err_name(fo->start_err));
@@ -84,6 +85,7 @@ static void follow_start(struct followed *fo)
     if (at <= plog_start(fo->p->pl) || fo->start_out) return;
     fo->start_out = true;
     fo->start_at = at;
+    fo->start_p = partition_ref(fo->p); /* which an append may replace by its successor meanwhile */
     fo->start_job = (struct job){.loop = fo->fr->loop, .work = start_work, .done = start_done};
     workers_submit(fo->fr->f->opt.workers, &fo->start_job);
 }

@@ -107,6 +107,7 @@ struct followed {
     int32_t cut_epoch; /* as they were before it */
     enum err cut_err;
     struct job start_job; /* the leader's log start */
+    struct partition *start_p;
     bool start_out;
     int64_t start_at;
     enum err start_err;

@@ -412,11 +412,11 @@ static void on_answer(struct alter_partition_call *call, enum err e, const struc
 static void send_next(struct leaders *ls)
 {
     if (ls->stopped || ls->out || timer_is_set(&ls->retry)) return;
-    take_queue(ls);
-    if (!ls->out) return;
-    if (ls->item_count == 0) {
-        end_call(ls);
-        return;
+    for (;;) {
+        take_queue(ls);
+        if (!ls->out) return;
+        if (ls->item_count > 0) break;
+        end_call(ls); /* but somebody may have proposed since, who saw that a call was out and kicked nobody */
     }
     fill_request(ls);
     ls->call.request = &ls->request;

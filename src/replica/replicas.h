@@ -150,6 +150,10 @@ MUST_USE enum err replicas_load(struct replicas *r, unsigned threads, struct fau
 MUST_USE enum err replicas_open_rest(struct replicas *r, struct fault *f);
 /* Latest leader epoch begun in a log that was loaded and that no controller has spoken of yet; -1: none.  Home loop. */
 int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t index);
+/* Where a log ends that was loaded, or has lost its role, and of which no controller has spoken since; and the epoch of
+ * its last record.  False: there is none, or it is not open yet.  Home loop. */
+bool replicas_unclaimed_end(const struct replicas *r, struct str topic, int32_t index, int64_t *end,
+                            int32_t *last_epoch);
 /* Starts retention, checkpoints and the rest of the upkeep.  Home loop. */
 void replicas_start_upkeep(struct replicas *r);
 /* Begins nothing more; what workers have goes on.  Home loop, or nobody runs it any more. */

@@ -75,6 +75,7 @@ struct opening {
     } deferred;
     int32_t epoch_to_begin; /* the worker's, while the role may become another; -1: none */
     struct uuid name;       /* the same: the topic's id; zero: none to be taken */
+    bool named_in_sync;     /*   and whether it is in the in-sync set */
     struct move *move;      /* to another directory, that a stop has interrupted */
     bool move_tried;
     struct stop_job *stopper; /* waits for the end, to delete the partition */
@@ -238,6 +239,8 @@ void replicas_stop_opening(struct replicas *r);
  * clients are told why.  Home loop. */
 void replicas_enter(struct replicas *r, struct partition *p, struct str topic, struct uuid topic_id,
                     int32_t topic_partitions);
+/* Takes it out of the topic's entry, and the entry away with its last partition.  Home loop. */
+void replicas_unlink(struct replicas *r, struct topic_replicas *t, struct partition *p);
 /* The partition, which is open, takes the role; fetchers and replicas_options.role_changed are told.  Home loop. */
 void replicas_take_role(struct replicas *r, struct partition *p, const struct partition_role *role);
 /* Tells replicas_options.role_changed.  Home loop. */
@@ -252,15 +255,18 @@ void replicas_mark_throttled(struct replicas *r, struct topic_replicas *t, struc
 void replicas_configure_partition(struct partition *p, const struct topic_settings *settings);
 /* A leader's epoch begins in its log.  Worker. */
 enum kerr replicas_begin_epoch(struct partition *p, int32_t leader_epoch);
-/* On a worker too: a log that has no topic id takes the one that the controller names.  The partition hears of it on
- * the home loop, by replicas_named(). */
-enum kerr replicas_name(struct partition *p, struct uuid topic_id);
+/* On a worker too: a log that has no topic id takes the one that the controller names.  One that may be of another
+ * topic begins anew before that, unless it is in sync: then it has what it is in sync with, and any other has nothing
+ * that it could not fetch again.  The partition hears of it on the home loop, by replicas_named(). */
+enum kerr replicas_name(struct partition *p, struct uuid topic_id, bool in_sync);
+bool role_in_sync(const struct partition_role *role);
 void replicas_named(struct partition *p);
 /* INCONSISTENT_TOPIC_ID, said so, when the log belongs to another topic of the same name. */
 enum kerr replicas_check_topic_id(const struct partition *p, struct uuid topic_id);
+
+/* replicas_stop.c */
 /* An opening that it has waited for is over. */
 void replicas_stop_go_on(struct stop_job *sj);
-/* replicas_apply.c */
 /* A fresh name for a directory that is to be deleted, beside the partition's own or in another log directory.  To be
  * freed. */
 char *replicas_doomed_path(struct replicas *r, const struct partition *p);

@@ -185,11 +185,28 @@ struct partition *replicas_unclaimed(const struct replicas *r, const char *topic
     return fd ? fd->p : NULL;
 }
 
-int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t index)
+static struct partition *unclaimed_of(const struct replicas *r, struct str topic, int32_t index)
 {
     char *name = mem_strndup(topic.data, topic.size);
-    const struct partition *p = replicas_unclaimed(r, name, index);
+    struct partition *p = replicas_unclaimed(r, name, index);
     mem_free(name);
+    return p;
+}
+
+bool replicas_unclaimed_end(const struct replicas *r, struct str topic, int32_t index, int64_t *end,
+                            int32_t *last_epoch)
+{
+    ASSERT_OWNER(r->opt.home);
+    const struct partition *p = unclaimed_of(r, topic, index);
+    if (!p || p->opening || !p->pl || !atomic_load(&p->online)) return false;
+    *end = plog_end(p->pl);
+    *last_epoch = plog_last_epoch(p->pl);
+    return true;
+}
+
+int32_t replicas_log_epoch(const struct replicas *r, struct str topic, int32_t index)
+{
+    const struct partition *p = unclaimed_of(r, topic, index);
     if (!p) return -1;
     if (p->opening) return p->opening->last_epoch; /* a thread may be giving it its log */
     return p->pl ? plog_last_epoch_begun(p->pl) : -1;

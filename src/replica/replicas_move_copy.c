@@ -172,6 +172,25 @@ static enum err open_unclean(struct move *m)
     return e ? e : cut_future(m, safe);
 }
 
+/* The log may have been cut, and have gone on in another way, since the move looked last: the mark of that cut
+ * (partition.cut) went with the process.  What is appended after a cut is of a later epoch; so where the epochs are the
+ * same, the records are. */
+static enum err cut_diverging(struct move *m)
+{
+    enum err e = OK;
+    while (!e && plog_end(m->future) > plog_start(m->future)) {
+        int32_t epoch = plog_last_epoch(m->future), found;
+        int64_t end;
+        if (epoch < 0) return OK; /* of before there were epochs */
+        plog_epoch_end(m->from->pl, epoch, &found, &end);
+        if (found == epoch && end >= plog_end(m->future)) return OK;
+        if (found >= 0 && found < epoch) plog_epoch_end(m->future, found, &found, &end);
+        if (found < 0 || end <= plog_start(m->future)) return future_again(m);
+        e = cut_future(m, end);
+    }
+    return e;
+}
+
 enum err move_open_found(struct move *m)
 {
     const struct partition *p = m->from;
@@ -186,6 +205,7 @@ enum err move_open_found(struct move *m)
     } else if (!e) {
         e = open_unclean(m);
     }
+    if (!e) e = cut_diverging(m);
     if (e) return e;
     atomic_store(&m->end, plog_end(m->future));
     atomic_store(&m->size, plog_size(m->future));

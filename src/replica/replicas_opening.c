@@ -79,7 +79,7 @@ static void settle(struct opening *op);
 static void epoch_work(struct job *job)
 {
     struct opening *op = CONTAINER_OF(job, struct opening, job);
-    if (replicas_name(op->p, op->name)) op->e = ERR_IO; /* logged */
+    if (replicas_name(op->p, op->name, op->named_in_sync)) op->e = ERR_IO; /* logged */
     if (!op->e && op->epoch_to_begin >= 0 && replicas_begin_epoch(op->p, op->epoch_to_begin))
         op->e = ERR_IO;                                                             /* logged */
     if (!op->e && op->move && !op->move_tried) (void)!replicas_move_open(op->move); /* the same */
@@ -133,6 +133,7 @@ static void settle(struct opening *op)
     bool nameless = uuid_is_zero(op->p->topic_id) && !uuid_is_zero(op->deferred.topic_id);
     if (begins || nameless || (op->move && !op->move_tried)) {
         op->name = op->deferred.topic_id;
+        op->named_in_sync = role_in_sync(role);
         op->epoch_to_begin = begins ? role->leader_epoch : -1;
         op->job = (struct job){.loop = r->opt.home, .work = epoch_work, .done = epoch_done};
         workers_submit(r->opt.workers, &op->job);

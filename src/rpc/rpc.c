@@ -15,91 +15,22 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "base/writer.h"
-#include "wire/gen/api_versions.h"
+#include "rpc/rpc_internal.h"
 #include "wire/gen/request_header.h"
 #include "wire/gen/response_header.h"
 #include "wire/kerr.h"
 
 enum {
-    ADDRESSES_MAX = 16,
     FRAME_PREFIX = 4,
     CORRELATION_ID_SIZE = 4,
     RECEIVE_SIZE = 16 << 10,
     RECEIVE_TURN_MAX = 8 << 20, /* received in one turn; then others have theirs */
-    GROWTH = 4,                 /* room for a frame, in what has come of it */
-    TEXT_SIZE = 512
-};
-
-enum rpc_state {
-    STATE_LOOKUP,   /* of the name */
-    STATE_CONNECT,  /* to one address after the other */
-    STATE_VERSIONS, /* ApiVersions is out */
-    STATE_READY,
-    STATE_OVER
-};
-
-struct version_range {
-    int16_t min, max; /* min > max: the peer does not have the API */
-};
-
-/* A name being looked up.  It may outlive the connection that wants it: then `rpc` is NULL. */
-struct lookup {
-    struct job job;
-    struct rpc *rpc;
-    char *host;
-    uint16_t port;
-    enum err err;
-    struct fault fault;
-    struct net_addr addrs[ADDRESSES_MAX];
-    size_t count;
-};
-
-struct rpc {
-    struct rpc_options opt;
-    enum rpc_state state;
-    bool closed;      /* by rpc_close(): free it when the last call is told */
-    bool in_callback; /* somewhere below the user may be closing it */
-    bool end_told;
-    enum rpc_end end;
-    char text[TEXT_SIZE]; /* how it ended */
-    struct loop_idle idle;
-
-    /* Connecting. */
-    char *peer; /* "host:port" */
-    struct lookup *lookup;
-    struct net_addr addrs[ADDRESSES_MAX];
-    size_t addr_count, addr_next;
-    bool refused, silent; /* of the addresses tried so far at least one */
-    int64_t connect_deadline_us;
-    struct timer connect_timer;
-
-    struct sock *sock;
-    bool readable, peer_done;
-    struct rpc_call versions_call;
-    struct api_versions_request versions_request;
-    struct version_range versions[API_COUNT];
-
-    struct timer silence_timer;
-    int64_t heard_us; /* when bytes came last, or the first call went out */
-
-    struct list waiting, out, failed;
-    size_t call_count; /* in the first two */
-    int32_t correlation_id;
-
-    struct writer send;   /* frames, one behind the other */
-    size_t send_at;       /* of them already sent */
-    uint64_t stream_sent; /* by the connection in all */
-
-    struct buf *in; /* what lies between in_at and in_size is not parsed yet */
-    size_t in_at, in_size;
-    size_t large_hint;  /* what a large answer of this peer takes, from those that came */
-    struct arena arena; /* of the answer that is being told */
+    GROWTH = 4                  /* room for a frame, in what has come of it */
 };
 
 /* ---- the end */
 
-static void hang_up(struct rpc *r)
+void rpc_hang_up(struct rpc *r)
 {
     if (r->sock) sock_close(r->sock);
     r->sock = NULL;
@@ -134,16 +65,15 @@ static void over(struct rpc *r, enum rpc_end end)
 {
     r->state = STATE_OVER;
     r->end = end;
-    hang_up(r);
-    if (r->lookup) r->lookup->rpc = NULL;
-    r->lookup = NULL;
+    rpc_hang_up(r);
+    rpc_connect_forget(r);
     fail_all(r, &r->out, ERR_CLOSED);
     fail_all(r, &r->waiting, ERR_CLOSED);
     r->call_count = 0;
     loop_idle_once(r->opt.loop, &r->idle);
 }
 
-PRINTF_LIKE(3, 4) static void rpc_fail(struct rpc *r, enum rpc_end end, const char *fmt, ...)
+void rpc_fail(struct rpc *r, enum rpc_end end, const char *fmt, ...)
 {
     if (r->state == STATE_OVER) return;
     va_list args;
@@ -200,6 +130,17 @@ static bool call_encode(struct rpc *r, const struct rpc_call *call, struct write
     return true;
 }
 
+/* What is sent makes room, once it is half of all: under a load that never lets the buffer run empty it would grow
+ * without end. */
+static void send_compact(struct rpc *r)
+{
+    size_t left = r->send.size - r->send_at;
+    if (r->send_at < left) return;
+    memmove(r->send.buf->data, r->send.buf->data + r->send_at, left);
+    r->send.size = left;
+    r->send_at = 0;
+}
+
 /* Puts the frame behind those that are not sent yet; the idle hook sends what one turn has collected. */
 static void queue_frame(struct rpc *r, struct writer *frame)
 {
@@ -208,6 +149,7 @@ static void queue_frame(struct rpc *r, struct writer *frame)
         r->send = *frame;
         writer_init(frame, r->opt.bufs);
     } else {
+        send_compact(r);
         writer_bytes(&r->send, frame->buf->data, frame->size);
     }
     loop_idle_once(r->opt.loop, &r->idle);
@@ -523,27 +465,12 @@ static void on_versions(struct rpc_call *call)
     }
 }
 
-/* ---- connecting */
+/* ---- the socket */
 
 static void rpc_unlock(struct rpc *r)
 {
     r->in_callback = false;
     if (r->closed && list_is_empty(&r->failed)) rpc_free(r);
-}
-
-static void connect_next(struct rpc *r);
-
-static void connect_failed(struct rpc *r, enum err e)
-{
-    hang_up(r);
-    if (e == ERR_CLOSED) r->refused = true;
-    if (e == ERR_TIMEOUT) r->silent = true;
-    if (r->addr_next < r->addr_count)
-        connect_next(r);
-    else if (r->refused && !r->silent) /* by all addresses that there is a way to */
-        rpc_fail(r, RPC_REFUSED, "no connection to %s: nobody listens there", r->peer);
-    else
-        rpc_fail(r, RPC_UNREACHABLE, "no connection to %s: %s", r->peer, err_text(r->silent ? ERR_TIMEOUT : e));
 }
 
 static void connected(struct rpc *r)
@@ -553,7 +480,7 @@ static void connected(struct rpc *r)
     ask_versions(r, r->versions_call.version_max);
 }
 
-static void on_ready(struct sock *s, void *arg, unsigned ready)
+void rpc_on_ready(struct sock *s, void *arg, unsigned ready)
 {
     struct rpc *r = arg;
     if (ready & (NET_READABLE | NET_PEER_DONE | NET_HANGUP)) r->readable = true;
@@ -563,7 +490,7 @@ static void on_ready(struct sock *s, void *arg, unsigned ready)
         size_t got = 0;
         enum err e = sock_recv(s, &byte, sizeof byte, &got); /* says why */
         r->readable = r->peer_done = false;
-        connect_failed(r, e ? e : ERR_CLOSED);
+        rpc_connect_failed(r, e ? e : ERR_CLOSED);
         return;
     }
     if (r->state == STATE_CONNECT && ready & NET_WRITABLE) connected(r);
@@ -571,89 +498,6 @@ static void on_ready(struct sock *s, void *arg, unsigned ready)
     rpc_receive(r);
     rpc_flush(r);
     rpc_unlock(r);
-}
-
-static enum err connect_to(struct rpc *r, const struct net_addr *to)
-{
-    enum err e = net_connect(r->opt.net, r->opt.loop, to, &r->sock);
-    if (e) return e;
-    sock_set_buffers(r->sock, -1, r->opt.receive_buffer_bytes);
-    return sock_attach(r->sock, r->opt.loop, on_ready, r);
-}
-
-static void connect_next(struct rpc *r)
-{
-    r->state = STATE_CONNECT;
-    int64_t now_us = loop_now_us(r->opt.loop);
-    /* A silent address leaves time for those behind it. */
-    int64_t share_us = (r->connect_deadline_us - now_us) / (int64_t)(r->addr_count - r->addr_next);
-    enum err e = connect_to(r, &r->addrs[r->addr_next++]);
-    if (e)
-        connect_failed(r, e);
-    else
-        loop_timer_set(r->opt.loop, &r->connect_timer, now_us + share_us);
-}
-
-static void on_connect_timer(struct timer *t)
-{
-    struct rpc *r = CONTAINER_OF(t, struct rpc, connect_timer);
-    if (r->state == STATE_LOOKUP)
-        rpc_fail(r, RPC_UNREACHABLE, "no connection to %s: the name service does not answer", r->peer);
-    else
-        connect_failed(r, ERR_TIMEOUT);
-}
-
-/* Worker. */
-static void lookup_work(struct job *job)
-{
-    struct lookup *lk = CONTAINER_OF(job, struct lookup, job);
-    lk->err = net_resolve(lk->host, lk->port, lk->addrs, ADDRESSES_MAX, &lk->count, &lk->fault);
-}
-
-static void lookup_done(struct job *job)
-{
-    struct lookup *lk = CONTAINER_OF(job, struct lookup, job);
-    struct rpc *r = lk->rpc;
-    if (r) {
-        r->lookup = NULL;
-        memcpy(r->addrs, lk->addrs, sizeof r->addrs);
-        r->addr_count = lk->count;
-        if (lk->err)
-            rpc_fail(r, RPC_UNREACHABLE, "no connection to %s: %s", r->peer, lk->fault.text);
-        else
-            connect_next(r);
-    }
-    mem_free(lk->host);
-    mem_free(lk);
-}
-
-static void lookup_begin(struct rpc *r, struct str host, uint16_t port)
-{
-    struct lookup *lk = mem_zalloc(1, sizeof *lk);
-    *lk = (struct lookup){.rpc = r, .host = mem_strndup(host.data, host.size), .port = port};
-    lk->job = (struct job){.loop = r->opt.loop, .work = lookup_work, .done = lookup_done};
-    r->lookup = lk;
-    loop_timer_set(r->opt.loop, &r->connect_timer, r->connect_deadline_us);
-    workers_submit(r->opt.workers, &lk->job);
-}
-
-static void connect_begin(struct rpc *r, struct str host, int32_t port)
-{
-    if (port <= 0 || port > UINT16_MAX || host.size == 0) {
-        rpc_fail(r, RPC_UNREACHABLE, "no connection to %s: that is no address", r->peer);
-        return;
-    }
-    char *text = mem_strndup(host.data, host.size);
-    bool is_literal = net_addr_parse(text, (uint16_t)port, &r->addrs[0]);
-    mem_free(text);
-    if (is_literal) {
-        r->addr_count = 1;
-        connect_next(r);
-    } else if (r->opt.workers) {
-        lookup_begin(r, host, (uint16_t)port);
-    } else {
-        rpc_fail(r, RPC_UNREACHABLE, "no connection to %s: names are not looked up here", r->peer);
-    }
 }
 
 /* ---- the face */
@@ -691,7 +535,6 @@ struct rpc *rpc_open(const struct rpc_options *opt, struct str host, int32_t por
     struct rpc *r = mem_zalloc(1, sizeof *r);
     r->opt = *opt;
     r->idle.run = on_idle;
-    r->connect_timer.fire = on_connect_timer;
     r->silence_timer.fire = on_silence_timer;
     r->peer = mem_printf("%.*s:%" PRId32, STR_ARG(host), port);
     list_init(&r->waiting);
@@ -710,8 +553,7 @@ struct rpc *rpc_open(const struct rpc_options *opt, struct str host, int32_t por
         .timeout_ms = opt->connect_timeout_ms,
         .done = on_versions,
     };
-    r->connect_deadline_us = loop_now_us(opt->loop) + opt->connect_timeout_ms * 1000;
-    connect_begin(r, host, port);
+    rpc_connect(r, host, port);
     return r;
 }
 

@@ -138,13 +138,13 @@ class Chaos:
         if not broker.log_dir.is_mount():
             return
         self._note(f"the disk of broker {broker.number} is full")
+        said, goal = len(broker.output()), self.load.acknowledged() + 200
         with open(broker.log_dir / BALLAST, "wb", buffering=0) as ballast:  # nothing is left for the close to write
             try:
                 while True:
                     ballast.write(b"\0" * 65536)
             except OSError:
                 pass
-        said, goal = len(broker.output()), self.load.acknowledged() + 200
 
         def felt():
             """Who leads all of the load and is full refuses all its writes, which then wait for room."""

@@ -243,6 +243,56 @@ def test_settings_that_change_while_a_broker_is_out_are_found(tmp_path):
         wait_until(lambda: setting("retention.ms") == "604800000", 60, "the default")
 
 
+def test_a_broker_starts_with_settings_in_zookeeper_that_make_no_sense(tmp_path):
+    """It says which and why, and removes no record whose retention it cannot know; an alteration mends them."""
+
+    def settings(kind, name, *keys):
+        with broker.connect() as c:
+            asked = [{"ResourceType": kind, "ResourceName": name, "ConfigurationKeys": list(keys)}]
+            (got,) = c.call("DescribeConfigs", 4, Resources=asked).Results
+            return [entry.Value for entry in got.Configs]
+
+    def alter(kind, name, key, value):
+        with broker.connect() as c:
+            asked = [{"ResourceType": kind, "ResourceName": name, "Configs": [{"Name": key, "Value": value}]}]
+            asked[0]["Configs"][0]["ConfigOperation"] = 0
+            answer = c.call("IncrementalAlterConfigs", Resources=asked).Responses[0]
+            assert answer.ErrorCode == 0, answer
+
+    topic, own = 2, 4
+    nonsense = {
+        "/config/topics/torn": b'{"version":1,"conf',
+        "/config/topics/wrong": b'{"version":1,"config":{"retention.ms":"soon","max.message.bytes":"77"}}',
+        "/config/brokers/1": b"[]",
+        "/config/brokers/<default>": b'{"version":1,"config":{"log.retention.ms":7,"message.max.bytes":"2000000"}}',
+    }
+    with make(tmp_path) as cluster:
+        cluster.start()
+        broker = cluster[1]
+        with broker.connect() as c:
+            c.new_topic("torn")
+            c.new_topic("wrong")
+        broker.stop()
+        with cluster.zookeepers.client() as zk:
+            for path, data in nonsense.items():
+                zk.ensure_path(path)
+                zk.set(path, data)
+        broker.start()
+        for path in nonsense:
+            assert re.search(f"stored_(config|setting)_un(readable|usable) path={re.escape(path)} .*reason=", broker.output())
+        with broker.connect() as c:
+            c.await_topic("torn", 1)
+        assert settings(topic, "torn", "retention.ms", "retention.bytes") == ["-1", "-1"]
+        assert settings(topic, "wrong", "max.message.bytes", "retention.ms") == ["77", "-1"]
+        assert settings(own, "1", "message.max.bytes") == ["2000000"]
+        alter(topic, "torn", "segment.ms", "1000000")
+        alter(own, "1", "log.retention.ms", "2000000")
+        wait_until(lambda: settings(topic, "torn", "retention.ms") == ["2000000"], 60, "the broker's retention holds")
+        assert settings(topic, "torn", "segment.ms") == ["1000000"]
+        alter(topic, "wrong", "retention.ms", "3000000")
+        wait_until(lambda: settings(topic, "wrong", "retention.ms") == ["3000000"], 60, "the topic's own retention")
+
+
 def test_a_registration_that_is_deleted_by_hand_is_made_anew(tmp_path):
     with make(tmp_path) as cluster:
         cluster.start()
@@ -254,7 +304,63 @@ def test_a_registration_that_is_deleted_by_hand_is_made_anew(tmp_path):
         assert again > czxid and owner_again == owner
 
 
+def test_who_finds_its_id_taken_when_it_comes_back_stops_and_names_both(tmp_path):
+    """Its session ended while it stood still, and another process registered with its id meanwhile."""
+    node = {
+        "version": 5,
+        "host": "other.example",
+        "port": 9999,
+        "jmx_port": -1,
+        "timestamp": "1",
+        "endpoints": ["PLAINTEXT://other.example:9999"],
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+        "features": {},
+    }
+    with make(tmp_path) as cluster:
+        cluster.start()
+        broker = cluster[1]
+        broker.pause()
+        wait_until(lambda: registration(cluster, 1) is None, 60, "the session of the paused broker ends")
+        with cluster.zookeepers.client() as zk:
+            zk.create("/brokers/ids/1", json.dumps(node).encode(), ephemeral=True)
+            broker.resume()
+            assert broker.wait(READY_SECONDS) == 1
+            assert json.loads(zk.get("/brokers/ids/1")[0]) == node, "the other one is left alone"
+        broker.check()
+        said = broker.output()
+        assert "Broker id 1 is in use" in said
+        assert "other.example:9999" in said and f"{broker.host}:{broker.port}" in said
+
+
 # Leaving
+
+
+# Who is in office and answers nothing.
+NOBODY = {"version": 2, "brokerid": 99, "timestamp": "1", "kraftControllerEpoch": -1}
+
+
+def test_a_broker_stops_cleanly_where_there_is_no_controller(tmp_path):
+    """All the attempts together take no longer than one that is not answered, and the waits between them."""
+    config = {"controlled.shutdown.max.retries": "3", "controlled.shutdown.retry.backoff.ms": "200"}
+    config["controller.socket.timeout.ms"] = "1000"
+    with make(tmp_path, 2, config) as cluster:
+        cluster.start()
+        with cluster[1].connect() as c:
+            c.create_topic("t", partitions=4, replicas=2)
+        cluster.wait_whole()
+        old = cluster.controller()
+        with cluster.zookeepers.client() as zk:
+            change = zk.transaction()
+            change.delete("/controller")
+            change.create("/controller", json.dumps(NOBODY).encode(), ephemeral=True)
+            change.set_data("/controller_epoch", b"1000")
+            assert not [r for r in change.commit() if isinstance(r, Exception)]
+            left = lambda: "state=standby" in old.output().rpartition("state=active")[2]  # noqa: E731
+            wait_until(left, 30, "the old one has left office")
+            cluster[1].stop()
+        assert 1 <= cluster[1].output().count("controlled_shutdown_again") <= 2
+        assert "controlled_shutdown_failed" in cluster[1].output()
+        assert (cluster[1].log_dir / ".kafka_cleanshutdown").exists()
 
 
 def test_a_broker_that_stops_hands_its_leaders_over(tmp_path):

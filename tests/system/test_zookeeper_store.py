@@ -229,6 +229,29 @@ def test_a_process_that_stood_still_past_its_timeout_has_expired(ensemble, open_
     store.close()
 
 
+def test_what_is_out_when_a_session_turns_out_to_be_over_is_answered(ensemble, open_store):
+    """The library drops answers that its threads have not told yet when a handle is closed."""
+    store = open_store(ensemble.connect, session=1000)
+    store.state("connected")
+    store.call("create /kept - -")
+    for _ in range(5):
+        assert store.call("create /mine e -")["err"] == "OK"
+        store.process.send_signal(19)
+        with ensemble.client() as zk:
+            wait_until(lambda: not zk.exists("/mine"), READY_SECONDS, "the session expires")  # noqa: B023
+        at = len(store.lines)
+        lost = [(store.ask("get /kept -"), store.ask("set /kept -1 x")) for _ in range(200)]
+        store.process.send_signal(18)
+        for read, write in lost:
+            assert store.answer(read)["err"] == "ERR_EXPIRED"
+            assert store.answer(write)["err"] in ("ERR_EXPIRED", "ERR_UNSURE")
+        store.state("expired", at)
+        at = len(store.lines)
+        store.say("renew")
+        store.state("connected", at)
+    store.close()
+
+
 def test_three_servers_lose_their_leader(three, open_store):
     store = open_store(three.connect, session=10000)
     first = store.state("connected")["session"]

@@ -496,7 +496,7 @@ static void resources_that_cannot_be_altered_are_told_why(void **state)
 static enum kerr run_alter(struct bed *b, size_t i, struct znode_setting *stored, size_t count,
                            struct znode_config *next, struct str *message)
 {
-    const struct znode_config current = {stored, count};
+    const struct znode_config current = {.settings = stored, .count = count};
     return fake.changes[i].alter(fake.changes[i].arg, &current, &b->rq.arena, next, message);
 }
 

@@ -7,7 +7,7 @@
 
 struct bed {
     struct world *w;
-    struct coord *other; /* the session of another process, or of a dead one */
+    struct world *other; /* the session of another process, or of a dead one */
     struct znode_endpoint endpoints[2];
     struct znode_broker node;
     bool done;
@@ -48,13 +48,10 @@ static enum err claim(struct bed *b, bool starting, int64_t session_before)
     return b->err;
 }
 
-/* The same call in the other session. */
+/* The other process does. */
 static struct answer other_creates(struct bed *b, const char *path, const char *data)
 {
-    struct coord *own = b->w->c;
-    b->w->c = b->other;
-    struct answer a = call_create(b->w, path, data, COORD_EPHEMERAL);
-    b->w->c = own;
+    struct answer a = call_create(b->other, path, data, COORD_EPHEMERAL);
     assert_int_equal(a.r.err, OK);
     return a;
 }
@@ -70,7 +67,7 @@ static int bed_new(void **state)
 {
     struct bed *b = mem_zalloc(1, sizeof *b);
     b->w = world_new(false);
-    b->other = coord_memory_connect(b->w->memory, (struct coord_listener){b->w->loop, NULL, NULL});
+    b->other = session_new(b->w);
     b->endpoints[0] = (struct znode_endpoint){STR("PLAINTEXT"), STR("here"), 9092, SECURITY_PLAINTEXT};
     b->endpoints[1] = (struct znode_endpoint){STR("INTERNAL"), STR("here"), 9093, SECURITY_PLAINTEXT};
     b->node = (struct znode_broker){.endpoints = b->endpoints, .endpoint_count = 2, .rack = STR_NULL, .jmx_port = -1};
@@ -83,18 +80,10 @@ static int bed_new(void **state)
 static int bed_free(void **state)
 {
     struct bed *b = *state;
-    struct coord *own = b->w->c;
-    b->w->c = b->other;
-    world_close(b->w);
-    b->w->c = own;
+    session_free(b->other);
     world_free(b->w);
     mem_free(b);
     return 0;
-}
-
-static void settle(struct bed *b)
-{
-    for (int i = 0; i < 50; i++) loop_turn(b->w->loop, 0);
 }
 
 static int64_t own_session(const struct bed *b)
@@ -137,7 +126,7 @@ static void a_dead_process_is_replaced_at_the_start(void **state)
     struct answer a = other_creates(b, "/brokers/ids/7", at_our_address);
     assert_int_equal(claim(b, true, 0), OK);
     assert_true(b->epoch > a.r.stat.czxid);
-    assert_true(b->session_replaced == coord_session_id(b->other));
+    assert_true(b->session_replaced == coord_session_id(b->other->c));
     assert_ours(b);
 }
 
@@ -181,7 +170,7 @@ static void a_running_broker_replaces_its_own_old_session_alone(void **state)
     struct bed *b = *state;
     other_creates(b, "/brokers/ids/7", at_our_address);
     assert_int_equal(claim(b, false, 0), ERR_EXISTS); /* a second process at our address */
-    assert_int_equal(claim(b, false, coord_session_id(b->other)), OK);
+    assert_int_equal(claim(b, false, coord_session_id(b->other->c)), OK);
     assert_ours(b);
 }
 
@@ -192,10 +181,10 @@ static void who_comes_in_the_midst_of_a_replacement_is_not_ousted_in_silence(voi
     struct bed *b = *state;
     struct coord *third = coord_memory_connect(b->w->memory, (struct coord_listener){b->w->loop, NULL, NULL});
     other_creates(b, "/brokers/ids/7", at_our_address);
-    begin(b, false, coord_session_id(b->other)); /* the create has failed, and its answer is on the way */
+    begin(b, false, coord_session_id(b->other->c)); /* the create has failed, and its answer is on the way */
     coord_memory_hold(b->w->memory, false, true);
     for (int i = 0; i < 5; i++) loop_turn(b->w->loop, 0); /* the look has been made, and is held back */
-    coord_memory_expire(b->w->memory, coord_session_id(b->other));
+    coord_memory_expire(b->w->memory, coord_session_id(b->other->c));
     coord_create(third, STR("/brokers/ids/7"), (struct bytes){(const uint8_t *)elsewhere, strlen(elsewhere)},
                  COORD_EPHEMERAL, (struct coord_to){b->w->loop, NULL, NULL});
     coord_memory_release(b->w->memory);
@@ -219,10 +208,10 @@ static void a_claim_of_which_nobody_knows_whether_it_was_made_is_made_once(void 
         for (int i = 0; i < 100 && !b->done; i++) {
             size_t out = coord_memory_out(m, own_session(b));
             coord_memory_disconnect(m, own_session(b), out && executed ? out : 0);
-            settle(b);
+            world_turn(b->w);
             coord_memory_reconnect(m, own_session(b));
             if (i == 1) coord_memory_delay(m, own_session(b), false);
-            settle(b);
+            world_turn(b->w);
         }
         assert_true(b->done);
         assert_int_equal(b->err, OK);
@@ -240,7 +229,7 @@ static void an_id_that_another_took_while_nobody_knew_is_not_claimed(void **stat
     begin(b, false, 0);
     while (coord_memory_out(m, own_session(b)) == 0) loop_turn(b->w->loop, 0);
     coord_memory_disconnect(m, own_session(b), 0);
-    settle(b);
+    world_turn(b->w);
     struct answer a = other_creates(b, "/brokers/ids/7", elsewhere);
     coord_memory_delay(m, own_session(b), false);
     coord_memory_reconnect(m, own_session(b));
@@ -268,20 +257,20 @@ static void a_dead_controller_is_removed_once(void **state)
     struct broker br;
     struct controller_watch *cw = elect(b, &br);
     controller_watch_dead(cw, 4); /* who is not in office */
-    settle(b);
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, OK);
     controller_watch_dead(cw, 3);
-    settle(b);
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
     other_creates(b, "/controller", in_office); /* it lived after all */
     call_set(b->w, "/controller_epoch", "6", COORD_ANY_VERSION);
     controller_watch_dead(cw, 3);
-    settle(b);
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, OK);
     call_delete(b->w, "/brokers/ids/3", COORD_ANY_VERSION); /* another life of it */
     other_creates(b, "/brokers/ids/3", elsewhere);
     controller_watch_dead(cw, 3);
-    settle(b);
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
     controller_watch_free(cw);
 }
@@ -298,12 +287,12 @@ static void a_removal_that_fails_for_a_passing_reason_is_tried_again(void **stat
     coord_memory_run(m, own_session(b), 3); /* the reads */
     while (coord_memory_out(m, own_session(b)) == 0) loop_turn(b->w->loop, 0);
     coord_memory_disconnect(m, own_session(b), 0); /* the change is lost, and nobody can know */
-    settle(b);
+    world_turn(b->w);
     controller_watch_dead(cw, 3); /* waits for the connection */
     controller_watch_dead(cw, 3);
     coord_memory_reconnect(m, own_session(b));
     coord_memory_delay(m, own_session(b), false);
-    settle(b);
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
     controller_watch_free(cw);
 }
@@ -320,13 +309,13 @@ static void one_that_came_back_after_a_removal_in_the_dark_is_left_alone(void **
     coord_memory_run(m, own_session(b), 3);
     while (coord_memory_out(m, own_session(b)) == 0) loop_turn(b->w->loop, 0);
     coord_memory_disconnect(m, own_session(b), 1);
-    settle(b);
+    world_turn(b->w);
     other_creates(b, "/controller", in_office);
     coord_memory_reconnect(m, own_session(b));
     coord_memory_delay(m, own_session(b), false);
     call_set(b->w, "/controller_epoch", "6", COORD_ANY_VERSION);
     controller_watch_dead(cw, 3);
-    settle(b);
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, OK);
     controller_watch_free(cw);
 }
@@ -338,7 +327,7 @@ static void a_controller_elected_meanwhile_stays(void **state)
     struct controller_watch *cw = elect(b, &br);
     controller_watch_dead(cw, 3); /* the store has answered; the answers are on their way */
     call_set(b->w, "/controller_epoch", "6", COORD_ANY_VERSION);
-    settle(b);
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, OK);
     controller_watch_free(cw);
 }
@@ -349,10 +338,10 @@ static void the_office_of_a_dead_process_of_ours_is_freed(void **state)
     struct broker br;
     struct controller_watch *cw = elect(b, &br);
     controller_watch_succeed(cw, own_session(b)); /* another session than the one in office */
-    settle(b);
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, OK);
-    controller_watch_succeed(cw, coord_session_id(b->other));
-    settle(b);
+    controller_watch_succeed(cw, coord_session_id(b->other->c));
+    world_turn(b->w);
     assert_int_equal(call_get(b->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
     controller_watch_free(cw);
 }

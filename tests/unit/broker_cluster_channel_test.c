@@ -1,11 +1,6 @@
 /* broker/cluster_channel: what the controller says to other brokers, with a controller that the test plays and a broker
  * on a socket that closes, dies, is silent and comes back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "broker_bed.h"
 
 #include "broker/cluster_channel.h"
 #include "broker/control.h"
@@ -23,24 +18,16 @@ struct reply {
 
 static struct {
     struct broker_run run;
-    struct config_reader reader;
     struct controller_options opt; /* what the controller was started with */
     struct cluster_channel *ch;
     struct peer_side peer, third;
     struct reply replies[REPLIES_MAX];
     int told;
-    int reached, unreached;
+    int reached, unreached, stood_back;
     int own_calls;
 } w;
 
 /* ---- What stands in for the rest of the broker */
-
-const struct config *broker_config(struct broker *br, const struct loop *l)
-{
-    (void)br;
-    (void)l;
-    return config_reader_get(&w.reader);
-}
 
 void run_fail(struct broker_run *run, enum err e, const struct fault *f)
 {
@@ -69,6 +56,13 @@ void controller_broker_reachable(struct controller *c, int32_t broker_id, int64_
     assert_int_equal(broker_id, OTHER);
     assert_int_equal(broker_epoch, EPOCH);
     w.reached++;
+}
+
+void controller_stand_back(struct controller *c, int64_t wait_ms)
+{
+    (void)c;
+    assert_int_equal(wait_ms, 1500); /* the impatient one's session */
+    w.stood_back++;
 }
 
 void control_leader_and_isr(struct control *ct, const struct leader_and_isr_request *rq, leader_and_isr_reply_fn reply,
@@ -106,22 +100,9 @@ void control_stop_replica(struct control *ct, const struct stop_replica_request 
 static int begin(bool impatient)
 {
     memset(&w, 0, sizeof w);
-    struct broker *br = &w.run.br;
-    br->id = SELF;
-    br->net = net_system();
-    br->bufs = buf_pool_new(0);
-    br->loop_count = 1;
-    br->loops = mem_zalloc(1, sizeof(struct loop *));
-    assert_int_equal(loop_new(&br->loops[0], clock_system(), 0, NULL), OK);
-    assert_int_equal(workers_new(&br->workers, "test", 1, NULL), OK);
-    struct config *cfg;
-    const char *const overrides[] = {"zookeeper.session.timeout.ms=1500"};
-    const struct config_input in = {.overrides = overrides, .override_count = impatient ? 1 : 0};
-    assert_int_equal(config_load(&cfg, &in, NULL), OK);
-    br->config = config_live_new(cfg);
-    config_reader_init(&w.reader, br->config);
+    broker_bed_begin(&w.run.br, SELF, 1, impatient ? "zookeeper.session.timeout.ms=1500" : NULL);
     cluster_channel_open(&w.ch, &w.run);
-    w.peer.loop = w.third.loop = br->loops[0];
+    w.peer.loop = w.third.loop = w.run.br.loops[0];
     peer_listen(&w.peer);
     return 0;
 }
@@ -142,16 +123,9 @@ static int setup_impatient(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    struct broker *br = &w.run.br;
     cluster_channel_free(w.ch);
     peer_die(&w.peer);
-    workers_free(br->workers);
-    loop_turn(br->loops[0], 0);
-    config_reader_fini(&w.reader);
-    config_live_free(br->config);
-    loop_free(br->loops[0]);
-    mem_free(br->loops);
-    buf_pool_free(br->bufs);
+    broker_bed_end(&w.run.br);
     return 0;
 }
 
@@ -398,10 +372,12 @@ static void a_question_is_answered_or_its_time_is_up(void **state)
 {
     (void)state;
     come();
-    ask_end(0, WAIT_MS_MAX); /* not connected yet: the asker does not wait for that */
-    UNTIL(loop(), w.told == 1);
-    assert_int_equal(w.replies[0].err, ERR_CLOSED);
+    ask_end(0, WAIT_MS_MAX); /* not connected yet, as when the office has just been taken */
     meet();
+    answer_end(peer_take(&w.peer), 4321);
+    UNTIL(loop(), w.told == 1);
+    assert_int_equal(w.replies[0].err, OK);
+    assert_int_equal(w.replies[0].offset, 4321);
     send_nth(1); /* its being answered shows that the link is up */
     answer_nth(1, take_nth(1));
     UNTIL(loop(), w.told == 2);
@@ -432,14 +408,67 @@ static void a_question_is_answered_or_its_time_is_up(void **state)
     go();
 }
 
+static void a_question_to_who_is_not_reached_is_given_up_soon(void **state)
+{
+    (void)state;
+    come();
+    ask_end(0, 20); /* accepted by nobody */
+    UNTIL(loop(), w.told == 1);
+    assert_int_equal(w.replies[0].err, ERR_TIMEOUT);
+    ask_end(1, WAIT_MS_MAX);
+    meet();
+    (void)peer_take(&w.peer);
+    peer_die(&w.peer);
+    UNTIL(loop(), w.told == 2);
+    assert_int_equal(w.replies[1].err, ERR_CLOSED);
+    UNTIL(loop(), w.unreached == 1); /* its port refuses */
+    ask_end(2, WAIT_MS_MAX);
+    UNTIL(loop(), w.told == 3);
+    assert_int_equal(w.replies[2].err, ERR_CLOSED);
+    go();
+    come();
+    ask_end(3, WAIT_MS_MAX);
+    UNTIL(loop(), w.told == 4); /* with the first try, and not with the last */
+    assert_int_equal(w.replies[3].err, ERR_CLOSED);
+    ask_end(4, WAIT_MS_MAX);
+    go();
+    UNTIL(loop(), w.told == 5);
+    assert_int_equal(w.replies[4].err, ERR_CLOSED);
+}
+
 /* ---- Silence */
+
+static void answer_probe_of(struct peer_side *side)
+{
+    struct asked q = peer_take(side);
+    assert_int_equal(q.api, API_API_VERSIONS);
+    struct api_versions_response res = api_versions_response_default;
+    peer_answer(side, q, &res);
+}
 
 static void answer_probe(void)
 {
-    struct asked q = peer_take(&w.peer);
-    assert_int_equal(q.api, API_API_VERSIONS);
-    struct api_versions_response res = api_versions_response_default;
-    peer_answer(&w.peer, q, &res);
+    answer_probe_of(&w.peer);
+}
+
+/* Their links are up when they fall silent, one of them a little before the other. */
+static void nobody_is_given_up_when_all_others_fall_silent(void **state)
+{
+    (void)state;
+    peer_listen(&w.third);
+    come();
+    meet();
+    w.opt.channel.broker_came(w.ch, THIRD, EPOCH, STR("127.0.0.1"), w.third.port);
+    meet_at(&w.third);
+    for (int i = 0; i < 3; i++) { /* for longer than a session */
+        answer_probe();
+        answer_probe_of(&w.third);
+    }
+    UNTIL(loop(), w.stood_back > 0);
+    assert_int_equal(w.unreached, 0);
+    w.opt.channel.broker_went(w.ch, THIRD);
+    go();
+    peer_die(&w.third);
 }
 
 static void who_is_silent_is_told_and_its_return_too(void **state)
@@ -505,12 +534,31 @@ static void nobody_is_given_up_when_all_others_are_silent(void **state)
         peer_accept(&w.peer);
     }
     assert_int_equal(w.unreached, 0);
+    assert_true(w.stood_back > 0);          /* the office is left to one of them */
     while (is_readable(w.third.listener)) { /* those that have been given up */
         peer_close(&w.third);
         peer_accept(&w.third);
     }
     peer_close(&w.third);
     UNTIL((third_lives(), loop()), w.unreached == 1); /* one of them is there */
+    w.opt.channel.broker_went(w.ch, THIRD);
+    go();
+    peer_die(&w.third);
+}
+
+/* It is dead, and the other one silent: who of the living could do better is that one. */
+static void who_refuses_does_not_count_among_those_that_are_out_of_reach(void **state)
+{
+    (void)state;
+    peer_listen(&w.third);
+    int32_t silent = w.third.port;
+    peer_die(&w.peer);
+    come();
+    UNTIL(loop(), w.unreached == 1);
+    assert_int_equal(w.stood_back, 0); /* nobody else is registered */
+    w.opt.channel.broker_came(w.ch, THIRD, EPOCH, STR("127.0.0.1"), silent);
+    UNTIL(loop(), w.stood_back > 0);
+    assert_int_equal(w.unreached, 1);
     w.opt.channel.broker_went(w.ch, THIRD);
     go();
     peer_die(&w.third);
@@ -538,9 +586,12 @@ int main(void)
         CASE(messages_to_an_earlier_life_are_not_for_the_next),
         CASE(what_the_broker_cannot_understand_holds_up_nobody),
         CASE(a_question_is_answered_or_its_time_is_up),
+        CASE(a_question_to_who_is_not_reached_is_given_up_soon),
         IMPATIENT(who_is_silent_is_told_and_its_return_too),
         IMPATIENT(who_is_silent_with_messages_out_is_told_by_the_next_connection),
         IMPATIENT(nobody_is_given_up_when_all_others_are_silent),
+        IMPATIENT(nobody_is_given_up_when_all_others_fall_silent),
+        IMPATIENT(who_refuses_does_not_count_among_those_that_are_out_of_reach),
         CASE(the_own_broker_is_called),
     };
     return cmocka_run_group_tests_name("broker_cluster_channel", tests, NULL, NULL);

@@ -1,23 +1,15 @@
 /* broker/config_write: altering stored configuration without the controller, also when others do so at the same time.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "coord_world.h"
 
-#include <cmocka.h>
-
-#include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "broker/broker.h"
 #include "broker/config_write.h"
-#include "coord/memory.h"
 
 static struct {
+    struct world *store;
     struct broker br;
-    struct coord_memory *memory;
     struct topic_view topic;
     int alterations, intruders; /* writes of another broker, each between a read and its write */
     struct controller_result results[2];
@@ -38,40 +30,21 @@ static struct loop *home(void)
     return w.br.loops[0];
 }
 
-static void turn(void)
-{
-    for (int i = 0; i < 50; i++) loop_turn(home(), 0);
-}
-
-static void on_closed(void *arg)
-{
-    (void)arg;
-    w.br.coord = NULL;
-}
-
 static int setup(void **state)
 {
     (void)state;
     memset(&w, 0, sizeof w);
-    w.br.loop_count = 1;
-    w.br.loops = mem_zalloc(1, sizeof(struct loop *));
-    assert_int_equal(loop_new(&w.br.loops[0], clock_system(), 0, NULL), OK);
-    w.memory = coord_memory_new(clock_system());
-    w.br.coord = coord_memory_connect(w.memory, (struct coord_listener){.loop = home()});
+    w.store = world_new(false);
+    w.br = (struct broker){.loop_count = 1, .loops = &w.store->loop, .coord = w.store->c};
     znodes_make_persistent(w.br.coord, (struct coord_to){.loop = home()});
-    turn();
+    world_turn(w.store);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    coord_close(w.br.coord, home(), on_closed, NULL);
-    turn();
-    assert_null(w.br.coord);
-    coord_memory_free(w.memory);
-    loop_free(home());
-    mem_free(w.br.loops);
+    world_free(w.store);
     return 0;
 }
 
@@ -122,30 +95,17 @@ static void alter(struct str topic, bool refuse, bool validate_only)
         .type = CONFIG_TOPICS, .name = topic, .alter = add_one, .arg = refuse ? &w : NULL};
     config_write_alter(&w.br, &change, 1, validate_only, (struct controller_to){home(), on_answer, NULL});
     assert_int_equal(w.answers, 0);
-    turn();
+    world_turn(w.store);
     assert_int_equal(w.answers, 1);
     assert_int_equal(w.result_count, 1);
     w.answers = 0;
 }
 
-static void on_read(void *arg, const struct coord_result *r)
-{
-    (void)arg;
-    snprintf(w.read, sizeof w.read, "%.*s", r->err ? 0 : (int)r->data.size,
-             r->data.data ? (const char *)r->data.data : "");
-}
-
-static void on_listed(void *arg, const struct coord_result *r)
-{
-    (void)arg;
-    w.notified = r->child_count;
-}
-
 static void look(void)
 {
-    coord_get(w.br.coord, STR("/config/topics/known"), COORD_NO_WATCH, (struct coord_to){home(), on_read, NULL});
-    coord_children(w.br.coord, ZNODE_CONFIG_CHANGES, COORD_NO_WATCH, (struct coord_to){home(), on_listed, NULL});
-    turn();
+    struct answer a = call_get(w.store, "/config/topics/known", COORD_NO_WATCH);
+    snprintf(w.read, sizeof w.read, "%.*s", (int)a.r.data.size, a.r.data.data ? (const char *)a.r.data.data : "");
+    w.notified = call_children(w.store, "/config/changes", COORD_NO_WATCH).r.child_count;
 }
 
 static void a_change_is_written_with_its_notification(void **state)
@@ -169,6 +129,24 @@ static void what_another_writes_meanwhile_is_kept(void **state)
     assert_non_null(strstr(w.read, "\"other\":\"theirs\""));
     assert_non_null(strstr(w.read, "\"mine\":\"1\""));
     assert_int_equal(w.notified, 1);
+}
+
+static void what_nobody_can_read_is_written_anew(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"{\"version\":1,\"conf", "{\"config\":{\"kept\":\"1\",\"given.up\":7}}"};
+    static const char *const after[] = {"{\"version\":1,\"config\":{\"mine\":\"1\"}}",
+                                        "{\"version\":1,\"config\":{\"kept\":\"1\",\"mine\":\"1\"}}"};
+    write_by_another("theirs");
+    for (size_t i = 0; i < ARRAY_COUNT(texts); i++) {
+        const struct bytes data = {(const uint8_t *)texts[i], strlen(texts[i])};
+        coord_set(w.br.coord, STR("/config/topics/known"), data, COORD_ANY_VERSION, (struct coord_to){.loop = home()});
+        alter(STR("known"), false, false);
+        assert_int_equal(w.results[0].kerr, KERR_NONE);
+        look();
+        assert_string_equal(w.read, after[i]);
+        assert_int_equal(w.notified, i + 1);
+    }
 }
 
 static void who_meets_others_for_ever_gives_up(void **state)
@@ -201,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_change_is_written_with_its_notification),
         CASE(what_another_writes_meanwhile_is_kept),
+        CASE(what_nobody_can_read_is_written_anew),
         CASE(who_meets_others_for_ever_gives_up),
         CASE(nothing_is_written_that_is_refused_or_only_tried),
     };

@@ -213,14 +213,86 @@ static void many_topics_are_all_read(void **state)
     }
 }
 
-static void an_unreadable_topic_stops_the_start_and_is_named(void **state)
+static struct topic_settings settings_of(struct bed *b, const char *topic)
+{
+    struct topic_settings s;
+    dynamic_config_topic_settings(b->dc, str_of(topic), &s);
+    return s;
+}
+
+/* Nothing is removed from its logs, by age, size or compaction. */
+static void assert_keeps_all(struct bed *b, const char *topic)
+{
+    struct topic_settings s = settings_of(b, topic);
+    assert_int_equal(s.log.retention_ms, -1);
+    assert_int_equal(s.log.retention_bytes, -1);
+    assert_int_equal(s.log.min_compaction_lag_ms, INT64_MAX);
+}
+
+static const int64_t WEEK_MS = 7 * 24 * 3600 * 1000LL; /* the default retention */
+
+static void a_topic_with_an_unreadable_node_loses_nothing_until_it_is_mended(void **state)
 {
     struct bed *b = *state;
+    static const char *const torn[] = {"{\"version\":1,\"conf", "[]", "{\"config\":7}"};
+    for (size_t i = 0; i < ARRAY_COUNT(torn); i++) {
+        char path[32];
+        snprintf(path, sizeof path, "/config/topics/torn%zu", i);
+        call_create(b->w, path, torn[i], 0);
+    }
     store(b, "/config/topics/good", "\"retention.ms\":\"1000\"");
-    call_create(b->w, "/config/topics/torn", "{\"version\":1,\"conf", 0);
     bed_open(b);
-    assert_int_equal(b->err, ERR_CORRUPT);
-    assert_non_null(strstr(b->fault.text, "/config/topics/torn"));
+    assert_int_equal(b->err, OK);
+    assert_override(b, "good", "retention.ms", "1000");
+    assert_keeps_all(b, "torn0");
+    assert_keeps_all(b, "torn1");
+    assert_keeps_all(b, "torn2");
+    assert_int_equal(settings_of(b, "untouched").log.retention_ms, WEEK_MS);
+    store(b, "/config/topics/torn0", "\"max.message.bytes\":\"77\"");
+    notify(b, "topics/torn0");
+    assert_int_equal(settings_of(b, "torn0").log.retention_ms, WEEK_MS);
+    assert_int_equal(settings_of(b, "torn0").log.min_compaction_lag_ms, 0);
+    assert_int_equal(settings_of(b, "torn0").max_message_bytes, 77);
+}
+
+static void topic_settings_that_cannot_be_used_leave_the_others_in_effect(void **state)
+{
+    struct bed *b = *state;
+    store(b, "/config/topics/a", "\"max.message.bytes\":\"many\",\"retention.ms\":\"1000\",\"segment.ms\":7");
+    store(b, "/config/topics/b", "\"max.message.bytes\":\"77\",\"retention.ms\":1000");
+    store(b, "/config/topics/c", "\"cleanup.policy\":\"compcat\",\"retention.ms\":\"1000\"");
+    store(b, "/config/topics/d", "\"of.another.program\":\"x\",\"retention.ms\":\"1000\"");
+    bed_open(b);
+    assert_int_equal(b->err, OK);
+    assert_int_equal(settings_of(b, "a").log.retention_ms, 1000);
+    assert_int_equal(settings_of(b, "a").max_message_bytes, settings_of(b, "untouched").max_message_bytes);
+    assert_int_equal(settings_of(b, "a").log.segment_ms, settings_of(b, "untouched").log.segment_ms);
+    /* What decides on removal cannot be known, so nothing is removed. */
+    assert_int_equal(settings_of(b, "b").max_message_bytes, 77);
+    assert_keeps_all(b, "b");
+    assert_keeps_all(b, "c");
+    assert_int_equal(settings_of(b, "d").log.retention_ms, 1000);
+}
+
+static void a_broker_starts_with_an_unreadable_node_of_its_own_and_removes_nothing(void **state)
+{
+    struct bed *b = *state;
+    call_create(b->w, "/config/brokers/<default>", "{", 0);
+    store(b, "/config/brokers/7", "\"message.max.bytes\":\"3000\",\"log.segment.bytes\":1048576");
+    store(b, "/config/topics/t", "\"retention.ms\":\"1000\"");
+    bed_open(b);
+    assert_int_equal(b->err, OK);
+    assert_int_equal(live_i64(b, CFG_MESSAGE_MAX_BYTES), 3000);
+    assert_int_equal(live_i64(b, CFG_LOG_SEGMENT_BYTES), 1 << 30);
+    assert_keeps_all(b, "untouched");
+    assert_int_equal(settings_of(b, "t").log.retention_ms, 1000); /* what it says itself is known */
+    store(b, "/config/brokers/<default>", "");
+    notify(b, "brokers/<default>");
+    assert_int_equal(settings_of(b, "untouched").log.retention_ms, WEEK_MS);
+    call_set(b->w, "/config/brokers/7", "torn", COORD_ANY_VERSION);
+    notify(b, "brokers/7");
+    assert_int_equal(live_i64(b, CFG_MESSAGE_MAX_BYTES), 3000); /* what was in effect stays */
+    assert_int_equal(settings_of(b, "untouched").log.retention_ms, WEEK_MS);
 }
 
 /* ---- Changes */
@@ -294,6 +366,17 @@ static void a_broker_value_that_cannot_be_is_left_out(void **state)
     notify(b, "brokers/7");
     assert_int_equal(live_i64(b, CFG_MESSAGE_MAX_BYTES), before);
     assert_int_equal(live_i64(b, CFG_LOG_RETENTION_MS), 77);
+    store(b, "/config/brokers/7", "\"message.max.bytes\":\"3000\",\"log.retention.ms\":\"soon\"");
+    notify(b, "brokers/7");
+    assert_int_equal(live_i64(b, CFG_MESSAGE_MAX_BYTES), 3000);
+    assert_int_equal(live_i64(b, CFG_LOG_RETENTION_MS), 77); /* as it was */
+    store(b, "/config/brokers/<default>", "\"log.cleanup.policy\":\"compcat\"");
+    notify(b, "brokers/<default>");
+    assert_int_equal(live_i64(b, CFG_LOG_RETENTION_MS), 77); /* the broker's own goes before it, */
+    assert_int_equal(live_i64(b, CFG_LOG_RETENTION_BYTES), -1);
+    store(b, "/config/brokers/7", "");
+    notify(b, "brokers/7");
+    assert_int_equal(live_i64(b, CFG_LOG_RETENTION_MS), -1); /* and where it says nothing all is kept */
 }
 
 static void unreadable_settings_leave_the_old_ones_in_effect(void **state)
@@ -306,6 +389,19 @@ static void unreadable_settings_leave_the_old_ones_in_effect(void **state)
     settle(b);
     assert_int_equal(b->done, 1);
     assert_override(b, "t", "retention.ms", "-1");
+}
+
+static void a_setting_that_becomes_unusable_keeps_its_value_and_the_others_change(void **state)
+{
+    struct bed *b = *state;
+    store(b, "/config/topics/t", "\"retention.ms\":\"1000\",\"min.insync.replicas\":\"2\"");
+    bed_open(b);
+    store(b, "/config/topics/t", "\"retention.ms\":\"soon\",\"min.insync.replicas\":2,\"max.message.bytes\":\"77\"");
+    notify(b, "topics/t");
+    assert_int_equal(fake.reconfigured, 1);
+    assert_int_equal(fake.settings.log.retention_ms, 1000);
+    assert_int_equal(fake.settings.min_insync_replicas, 2);
+    assert_int_equal(fake.settings.max_message_bytes, 77);
 }
 
 static void settings_that_are_removed_give_the_defaults_back(void **state)
@@ -494,13 +590,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_BED(what_is_stored_is_in_effect_after_the_start),
         WITH_BED(many_topics_are_all_read),
-        WITH_BED(an_unreadable_topic_stops_the_start_and_is_named),
+        WITH_BED(a_topic_with_an_unreadable_node_loses_nothing_until_it_is_mended),
+        WITH_BED(topic_settings_that_cannot_be_used_leave_the_others_in_effect),
+        WITH_BED(a_broker_starts_with_an_unreadable_node_of_its_own_and_removes_nothing),
         WITH_BED(a_notified_topic_is_read_again_and_reconfigured),
         WITH_BED(a_change_that_changes_nothing_disturbs_nobody),
         WITH_BED(what_is_malformed_or_concerns_others_is_passed_over),
         WITH_BED(a_broker_value_gives_every_topic_new_settings_before_the_answer),
         WITH_BED(a_broker_value_that_cannot_be_is_left_out),
         WITH_BED(unreadable_settings_leave_the_old_ones_in_effect),
+        WITH_BED(a_setting_that_becomes_unusable_keeps_its_value_and_the_others_change),
         WITH_BED(settings_that_are_removed_give_the_defaults_back),
         WITH_BED(a_new_topic_gets_its_settings_although_nobody_notified),
         WITH_BED(what_changed_while_a_session_was_over_is_found),

@@ -1,17 +1,11 @@
 /* broker_metadata_api_test.c: what Metadata, DescribeCluster and DescribeTopicPartitions answer from a known cluster.
  * Expected codes are those of Apache Kafka 3.9 in ZooKeeper mode (KafkaApis, ZkMetadataCache). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "broker_bed.h"
 
 #include <stdio.h>
 
 #include "broker/api/handlers.h"
 #include "broker/auto_create.h"
-#include "broker/broker.h"
 #include "broker/server.h"
 #include "wire/gen/describe_cluster.h"
 #include "wire/gen/describe_topic_partitions.h"
@@ -25,7 +19,6 @@ static const struct uuid ID_A = {{1}}, ID_B = {{2}}, ID_NOBODYS = {{9}};
 static struct {
     struct loop *loop;
     struct broker br;
-    struct config_reader reader;
     struct listener_state listener;
     struct conn conn;
     struct request rq;
@@ -34,11 +27,6 @@ static struct {
 } w;
 
 /* ---- What is not under test here */
-
-const struct config *broker_config(struct broker *br, const struct loop *l)
-{
-    return config_reader_get(&br->config_readers[loop_index(l)]);
-}
 
 void *request_op(struct request *rq, size_t size)
 {
@@ -117,14 +105,8 @@ static int setup(void **state)
 {
     (void)state;
     memset(&w, 0, sizeof w);
-    assert_int_equal(loop_new(&w.loop, clock_system(), 0, NULL), OK);
-    static const char *const overrides[] = {"max.request.partition.size.limit=4"};
-    struct config *cfg;
-    struct fault f;
-    assert_int_equal(config_load(&cfg, &(struct config_input){.overrides = overrides, .override_count = 1}, &f), OK);
-    w.br.config = config_live_new(cfg);
-    config_reader_init(&w.reader, w.br.config);
-    w.br.config_readers = &w.reader;
+    broker_bed_begin(&w.br, 0, 1, "max.request.partition.size.limit=4");
+    w.loop = w.br.loops[0];
     w.br.grace = grace_new(&w.loop, 1);
     w.br.metadata = metadata_new(w.br.grace, w.loop);
     memcpy(w.br.cluster_id, "cluster", sizeof "cluster");
@@ -141,11 +123,10 @@ static int teardown(void **state)
 {
     (void)state;
     arena_fini(&w.rq.arena);
+    broker_bed_turn(&w.br);
     grace_free(w.br.grace);
     metadata_free(w.br.metadata);
-    config_reader_fini(&w.reader);
-    config_live_free(w.br.config);
-    loop_free(w.loop);
+    broker_bed_end(&w.br);
     return 0;
 }
 

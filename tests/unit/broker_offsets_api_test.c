@@ -168,6 +168,17 @@ struct topic_replicas *replicas_find_id(const struct replicas *r, struct uuid id
     return NULL;
 }
 
+/* A log that no controller has spoken of: partition 0 of "unclaimed". */
+bool replicas_unclaimed_end(const struct replicas *r, struct str topic, int32_t index, int64_t *end,
+                            int32_t *last_epoch)
+{
+    (void)r;
+    if (!str_is(topic, "unclaimed") || index != 0) return false;
+    *end = 77;
+    *last_epoch = 5;
+    return true;
+}
+
 size_t replicas_dir_count(const struct replicas *r)
 {
     (void)r;
@@ -320,6 +331,8 @@ static int setup(void **state)
     w.br.grace = grace_new(&w.loop, 1);
     w.br.metadata = metadata_new(w.br.grace, w.loop);
     w.br.fs = &w.fs;
+    w.br.loops = &w.loop;
+    w.br.loop_count = 1;
     w.rq = (struct request){.broker = &w.br, .loop = w.loop};
     arena_init(&w.rq.arena, SIZE_MAX);
     publish();
@@ -353,7 +366,10 @@ static void run(enum step (*handle)(struct request *), const struct wire_schema 
     w.rq.op = NULL;
     w.rq.version = version;
     enum step step = handle(&w.rq);
-    if (step == WAIT) step = handle(&w.rq);
+    for (int i = 0; i < 10 && step == WAIT; i++) {
+        loop_turn(w.loop, 0); /* what it has asked of the home loop */
+        step = handle(&w.rq);
+    }
     assert_int_equal(step, DONE);
     struct buf_pool *pool = buf_pool_new(0);
     struct writer writer;
@@ -415,6 +431,28 @@ static void the_latest_offset_is_what_the_asker_may_see(void **state)
     assert_int_equal(LIST_ONE(.timestamp = -1, .isolation = 1).offset, 70);
     assert_int_equal(LIST_ONE(.timestamp = -1, .replica_plus_1 = 4).offset, 100);
     assert_int_equal(LIST_ONE(.timestamp = -1, .isolation = 2).error_code, KERR_INVALID_REQUEST);
+}
+
+enum { REPLICA_DEBUGGING = -2 };
+
+/* As a controller asks before it elects: also what is here and has no role yet. */
+static void who_compares_replicas_is_told_where_each_log_ends(void **state)
+{
+    (void)state;
+    told_offset o = LIST_ONE(.timestamp = -1, .replica_plus_1 = REPLICA_DEBUGGING + 1);
+    assert_int_equal(o.error_code, KERR_NONE);
+    assert_int_equal(o.offset, 100);
+    o = LIST_ONE(.topic = "unclaimed", .timestamp = -1, .replica_plus_1 = REPLICA_DEBUGGING + 1);
+    assert_int_equal(o.error_code, KERR_NONE);
+    assert_int_equal(o.offset, 77);
+    assert_int_equal(o.leader_epoch, 5);
+    o = LIST_ONE(.topic = "unclaimed", .partition = 1, .timestamp = -1, .replica_plus_1 = REPLICA_DEBUGGING + 1);
+    assert_int_equal(o.error_code, KERR_UNKNOWN_TOPIC_OR_PARTITION);
+    o = LIST_ONE(.topic = "unclaimed", .timestamp = -2, .replica_plus_1 = REPLICA_DEBUGGING + 1);
+    assert_int_equal(o.error_code, KERR_UNKNOWN_TOPIC_OR_PARTITION);
+    assert_int_equal(LIST_ONE(.topic = "unclaimed", .timestamp = -1).error_code, KERR_UNKNOWN_TOPIC_OR_PARTITION);
+    o = LIST_ONE(.timestamp = 5950, .replica_plus_1 = REPLICA_DEBUGGING + 1); /* a worker's, after that */
+    assert_int_equal(o.offset, 60);
 }
 
 static void the_earliest_offset_is_the_logs_start(void **state)
@@ -721,6 +759,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(the_latest_offset_is_what_the_asker_may_see),
+        CASE(who_compares_replicas_is_told_where_each_log_ends),
         CASE(the_earliest_offset_is_the_logs_start),
         CASE(specials_are_refused_in_versions_older_than_they_are),
         CASE(nothing_is_tiered),

@@ -1,13 +1,7 @@
 /* broker/to_controller: what this broker asks of the controller, with controllers that say no, hang up, die and change.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "broker_bed.h"
 
-#include <cmocka.h>
-
-#include "broker/broker.h"
 #include "broker/to_controller.h"
 #include "controller/controller.h"
 #include "rpc_world.h"
@@ -31,7 +25,6 @@ struct ask {
 
 static struct {
     struct broker br;
-    struct config_reader reader;
     struct peer_side peers[2]; /* of FIRST and SECOND */
     struct ask asks[ASKS_MAX];
     int told, dead;
@@ -42,13 +35,6 @@ static struct {
 } w;
 
 /* ---- What stands in for the rest of the broker */
-
-const struct config *broker_config(struct broker *br, const struct loop *l)
-{
-    (void)br;
-    (void)l;
-    return config_reader_get(&w.reader);
-}
 
 void controller_allocate_producer_ids(struct controller *c, int32_t broker_id, int64_t broker_epoch,
                                       struct controller_to to)
@@ -121,20 +107,10 @@ static int setup(void **state)
     (void)state;
     memset(&w, 0, sizeof w);
     struct broker *br = &w.br;
-    br->id = SELF;
-    br->net = net_system();
-    br->bufs = buf_pool_new(0);
-    br->loop_count = LOOPS;
-    br->loops = mem_zalloc(LOOPS, sizeof(struct loop *));
-    for (unsigned i = 0; i < LOOPS; i++) assert_int_equal(loop_new(&br->loops[i], clock_system(), i, NULL), OK);
-    assert_int_equal(workers_new(&br->workers, "test", 1, NULL), OK);
+    broker_bed_begin(br, SELF, LOOPS, NULL);
     br->grace = grace_new(br->loops, LOOPS);
     br->metadata = metadata_new(br->grace, home());
     br->controller = (struct controller *)&w; /* there is one; nothing here looks into it */
-    struct config *cfg;
-    assert_int_equal(config_load(&cfg, &(struct config_input){0}, NULL), OK);
-    br->config = config_live_new(cfg);
-    config_reader_init(&w.reader, br->config);
     br->to_controller = to_controller_new(br);
     to_controller_on_dead(br->to_controller, on_dead, &w);
     for (int i = 0; i < 2; i++) {
@@ -142,14 +118,6 @@ static int setup(void **state)
         peer_listen(&w.peers[i]);
     }
     return 0;
-}
-
-static void turn_all(void)
-{
-    for (int i = 0; i < 4; i++) {
-        loop_turn(home(), 0);
-        loop_turn(w.br.loops[1], 0);
-    }
 }
 
 /* The other loop, on which answers arrive, is turned along. */
@@ -163,18 +131,13 @@ static int teardown(void **state)
     (void)state;
     struct broker *br = &w.br;
     to_controller_stop(br->to_controller);
-    turn_all();
+    broker_bed_turn(br);
     to_controller_free(br->to_controller);
     for (int i = 0; i < 2; i++) peer_die(&w.peers[i]);
-    workers_free(br->workers);
-    turn_all();
+    broker_bed_turn(br);
     grace_free(br->grace);
     metadata_free(br->metadata);
-    config_reader_fini(&w.reader);
-    config_live_free(br->config);
-    for (unsigned i = 0; i < LOOPS; i++) loop_free(br->loops[i]);
-    mem_free(br->loops);
-    buf_pool_free(br->bufs);
+    broker_bed_end(br);
     return 0;
 }
 
@@ -281,7 +244,7 @@ static void calls_wait_for_a_controller(void **state)
     (void)state;
     ask_ids(0, WAIT_MS_MAX);
     ask_ids(1, WAIT_MS_MAX);
-    turn_all();
+    broker_bed_turn(&w.br);
     assert_int_equal(w.told, 0);
     name_controller(FIRST);
     meet(0);
@@ -430,7 +393,7 @@ static void stopping_answers_all(void **state)
     (void)take(0, API_ALLOCATE_PRODUCER_IDS);
     name_controller(SECOND); /* not met */
     ask_ids(1, WAIT_MS_MAX);
-    turn_all();
+    broker_bed_turn(&w.br);
     to_controller_stop(w.br.to_controller);
     ask_ids(2, WAIT_MS_MAX);
     UNTIL_TOLD(w.told == 3);

@@ -147,6 +147,64 @@ static void an_election_whose_answer_is_lost_is_held_again(void **state)
     }
 }
 
+/* Another one removes /controller and takes the office at each moment of an election, and of reading what was won. */
+static void an_office_that_is_taken_away_while_it_is_taken_over_is_lost(void **state)
+{
+    struct trio *tr = *state;
+    struct cluster *cl = tr->cl;
+    struct world *rival = tr->sessions[2];
+    int64_t session = coord_session_id(cl->w->c);
+    cl->endless = true;
+    create_topic(cl, "t", 3, 3);
+    bool over = false;
+    for (size_t steps = 0; !over; steps++) {
+        assert_true(steps < 100);
+        coord_memory_delay(cl->w->memory, session, true);
+        call_delete(rival, "/controller", COORD_ANY_VERSION);
+        for (size_t i = 0; i < steps; i++) {
+            for (int k = 0; k < 10; k++) loop_turn(cl->w->loop, 0);
+            coord_memory_run(cl->w->memory, session, 1);
+        }
+        for (int k = 0; k < 10; k++) loop_turn(cl->w->loop, 0);
+        over = controller_state(cl->c) == CONTROLLER_ACTIVE;
+        call_delete(rival, "/controller", COORD_ANY_VERSION);
+        char text[16];
+        snprintf(text, sizeof text, "%.*s", STR_ARG(node_text(rival, "/controller_epoch")));
+        int epoch = atoi(text) + 1;
+        snprintf(text, sizeof text, "%d", epoch);
+        call_set(rival, "/controller_epoch", text, COORD_ANY_VERSION);
+        assert_int_equal(call_create(rival, "/controller", "{\"version\":2,\"brokerid\":2}", COORD_EPHEMERAL).r.err,
+                         OK);
+        coord_memory_delay(cl->w->memory, session, false);
+        settle(cl->w);
+        assert_int_equal(controller_state(cl->c), CONTROLLER_STANDBY);
+        call_delete(rival, "/controller", COORD_ANY_VERSION);
+        settle(cl->w);
+        assert_int_equal(controller_state(cl->c), CONTROLLER_ACTIVE);
+        assert_int_equal(controller_epoch(cl->c), epoch + 1);
+        assert_tables_are_true(cl, "t");
+    }
+    assert_true(over);
+}
+
+/* As the store may say after a lost connection. */
+static void a_change_of_the_node_that_changes_nothing_costs_no_office(void **state)
+{
+    struct trio *tr = *state;
+    struct cluster *cl = tr->cl;
+    for (int i = 0; i < 2; i++) { /* it is watched again */
+        char text[128];
+        snprintf(text, sizeof text, "%.*s", STR_ARG(node_text(cl->w, "/controller")));
+        call_set(tr->sessions[2], "/controller", text, COORD_ANY_VERSION);
+        settle(cl->w);
+        assert_int_equal(controller_state(cl->c), CONTROLLER_ACTIVE);
+        assert_int_equal(controller_epoch(cl->c), 1);
+    }
+    call_delete(tr->sessions[2], "/controller", COORD_ANY_VERSION);
+    settle(cl->w);
+    assert_int_equal(controller_epoch(cl->c), 2);
+}
+
 /* --- two controllers --- */
 
 static int64_t last_change(struct world *w)
@@ -214,6 +272,52 @@ static void a_deposed_controller_that_wakes_up_changes_nothing(void **state)
 
 #define TEST(test) cmocka_unit_test_setup_teardown(test, trio_setup, trio_teardown)
 
+enum { BACK_MS = 1000 };
+
+static void wait_for_state(struct cluster *cl, enum controller_state state)
+{
+    for (int i = 0; i < 10000 && controller_state(cl->c) != state; i++) loop_turn(cl->w->loop, 10);
+    assert_int_equal(controller_state(cl->c), state);
+}
+
+static void who_stands_back_leaves_the_office_to_another_and_takes_it_when_that_one_goes(void **state)
+{
+    struct trio *tr = *state;
+    struct cluster *cl = tr->cl;
+    create_topic(cl, "t", 3, 3);
+    controller_stand_back(cl->c, BACK_MS);
+    assert_int_equal(controller_state(cl->c), CONTROLLER_STANDBY);
+    struct world *other = tr->sessions[2];
+    call_set(other, "/controller_epoch", "2", COORD_ANY_VERSION);
+    assert_int_equal(call_create(other, "/controller",
+                                 "{\"version\":2,\"brokerid\":2,\"timestamp\":\"1\",\"kraftControllerEpoch\":-1}",
+                                 COORD_EPHEMERAL)
+                         .r.err,
+                     OK); /* ours has gone */
+    int64_t until_us = loop_now_us(cl->w->loop) + 3 * BACK_MS / 2 * 1000;
+    while (loop_now_us(cl->w->loop) < until_us) loop_turn(cl->w->loop, 10);
+    assert_int_equal(controller_state(cl->c), CONTROLLER_STANDBY);
+    assert_int_equal(create_topic(cl, "u", 1, 1).kerr, KERR_NOT_CONTROLLER);
+    call_delete(other, "/controller", COORD_ANY_VERSION);
+    wait_for_state(cl, CONTROLLER_ACTIVE);
+    assert_int_equal(controller_epoch(cl->c), 3);
+    assert_tables_are_true(cl, "t");
+}
+
+static void who_stands_back_takes_the_office_again_when_nobody_else_does(void **state)
+{
+    struct trio *tr = *state;
+    struct cluster *cl = tr->cl;
+    create_topic(cl, "t", 3, 3);
+    controller_stand_back(cl->c, BACK_MS);
+    settle(cl->w);
+    controller_stand_back(cl->c, 1000 * BACK_MS); /* out of office: nothing to leave */
+    assert_int_equal(call_exists(cl->w, "/controller", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    wait_for_state(cl, CONTROLLER_ACTIVE);
+    assert_int_equal(controller_epoch(cl->c), 2);
+    assert_tables_are_true(cl, "t");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,7 +325,11 @@ int main(void)
         TEST(an_event_that_is_under_way_when_the_session_ends_is_dropped),
         TEST(a_connection_that_breaks_at_any_moment_leaves_tables_that_are_true),
         TEST(an_election_whose_answer_is_lost_is_held_again),
+        TEST(an_office_that_is_taken_away_while_it_is_taken_over_is_lost),
+        TEST(a_change_of_the_node_that_changes_nothing_costs_no_office),
         TEST(a_deposed_controller_that_wakes_up_changes_nothing),
+        TEST(who_stands_back_leaves_the_office_to_another_and_takes_it_when_that_one_goes),
+        TEST(who_stands_back_takes_the_office_again_when_nobody_else_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -425,6 +425,15 @@ static void altered_settings_are_written_and_announced(void **state)
                "{\"version\":2,\"entity_path\":\"brokers/<default>\"}");
 }
 
+static void settings_that_nobody_can_read_are_written_anew(void **state)
+{
+    struct cluster *cl = *state;
+    create_topic(cl, "t", 1, 1);
+    assert_int_equal(call_create(cl->w, "/config/brokers/1", "{\"version\":1,\"conf", 0).r.err, OK);
+    assert_int_equal(alter(cl, CONFIG_BROKERS, "1", "1").kerr, KERR_NONE);
+    assert_str(node_text(cl->w, "/config/brokers/1"), "{\"version\":1,\"config\":{\"s\":\"1\"}}");
+}
+
 static void settings_are_not_altered_for_unknown_topics_or_against_the_callers_will(void **state)
 {
     struct cluster *cl = *state;
@@ -578,6 +587,7 @@ int main(void)
         TEST(partitions_are_added_behind_the_others),
         TEST(bad_requests_for_partitions_are_refused_in_kafkas_words),
         TEST(altered_settings_are_written_and_announced),
+        TEST(settings_that_nobody_can_read_are_written_anew),
         TEST(settings_are_not_altered_for_unknown_topics_or_against_the_callers_will),
         TEST(producer_ids_are_given_once),
         cmocka_unit_test_setup_teardown(a_topic_that_cannot_be_written_is_refused_and_leaves_nothing, setup_embedded,

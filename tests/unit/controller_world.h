@@ -401,23 +401,6 @@ static inline void cluster_stop(struct cluster *cl)
     cl->c = NULL;
 }
 
-/* A session on the same store, for what others do there. */
-static inline struct world *session_new(struct world *w)
-{
-    struct world *s = mem_zalloc(1, sizeof *s);
-    *s = (struct world){.loop = w->loop, .memory = w->memory};
-    arena_init(&s->arena, SIZE_MAX);
-    s->c = coord_memory_connect(w->memory, (struct coord_listener){w->loop, world_listen, s});
-    return s;
-}
-
-static inline void session_free(struct world *s)
-{
-    if (s->c) world_close(s);
-    arena_fini(&s->arena);
-    mem_free(s);
-}
-
 /* Broker 1, registered, its controller in office. */
 static inline struct cluster *cluster_new(bool embedded)
 {

@@ -232,4 +232,27 @@ static inline void world_free(struct world *w)
     mem_free(w);
 }
 
+/* A session on the same store, for what others do there. */
+static inline struct world *session_new(struct world *w)
+{
+    struct world *s = mem_zalloc(1, sizeof *s);
+    *s = (struct world){.loop = w->loop, .memory = w->memory};
+    arena_init(&s->arena, SIZE_MAX);
+    s->c = coord_memory_connect(w->memory, (struct coord_listener){w->loop, world_listen, s});
+    return s;
+}
+
+static inline void session_free(struct world *s)
+{
+    if (s->c) world_close(s);
+    arena_fini(&s->arena);
+    mem_free(s);
+}
+
+/* Everything that is on its way arrives; nothing is asked of the store, which may be out of reach. */
+static inline void world_turn(struct world *w)
+{
+    for (int i = 0; i < 50; i++) loop_turn(w->loop, 0);
+}
+
 #endif

@@ -298,6 +298,26 @@ static void no_data_is_no_settings(void **state)
     assert_int_equal(c.count, 0);
 }
 
+static void settings_without_text_are_told_apart(void **state)
+{
+    (void)state;
+    struct fault f = {0};
+    struct znode_config c;
+    const struct str path = STR("/config/topics/t");
+    struct bytes data = text("{\"version\":1,\"config\":{\"a\":\"1\",\"b\":2,\"c\":null,\"d\":\"\"}}");
+    assert_int_equal(znode_config_decode_usable(&arena, path, data, &c, &f), OK);
+    assert_int_equal(c.count, 2);
+    assert_true(str_is(c.settings[0].value, "1"));
+    assert_true(str_is(c.settings[1].name, "d"));
+    assert_int_equal(c.textless_count, 2);
+    assert_true(str_is(c.textless[0], "b"));
+    assert_true(str_is(c.textless[1], "c"));
+    assert_int_equal(znode_config_decode(&arena, path, data, &c, &f), ERR_CORRUPT);
+    assert_non_null(strstr(f.text, "/config/topics/t"));
+    assert_int_equal(znode_config_decode_usable(&arena, path, text("{"), &c, &f), ERR_CORRUPT);
+    assert_int_equal(c.count + c.textless_count, 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -322,6 +342,7 @@ int main(void)
         cmocka_unit_test(change_notifications_of_both_versions_are_read),
         cmocka_unit_test(malformed_content_names_its_path),
         cmocka_unit_test(no_data_is_no_settings),
+        cmocka_unit_test(settings_without_text_are_told_apart),
         cmocka_unit_test(lists_of_partitions_are_read),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

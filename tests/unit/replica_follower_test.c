@@ -1,6 +1,9 @@
 /* replica_follower_test.c: a follower's log is cut, or begins anew, while it is on its way to another directory. */
 #include "fetchers_world.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 enum { BIG = 200 * 1000, COUNT = 20 };
 
 /* A batch so large that a move copies few of them at a time. */
@@ -82,6 +85,103 @@ static void what_was_copied_of_a_log_that_is_cut_goes_too(void **state)
     fworld_end(&fw);
 }
 
+struct cutting {
+    struct partition *p;
+    enum err e;
+};
+
+static void *cut_at_3(void *arg)
+{
+    struct cutting *c = arg;
+    c->e = partition_truncate(c->p, 3);
+    return NULL;
+}
+
+/* The move has seen the mark before the log was cut, and copies on from there. */
+static void what_is_copied_between_the_word_of_a_cut_and_the_cut_goes_too(void **state)
+{
+    (void)state;
+    struct fworld fw;
+    fworld_start(&fw, 1);
+    const char *to = move_a_part(&fw);
+    struct cutting c = {.p = followed_at(&fw, 0)};
+    pthread_t cutter;
+    assert_int_equal(plog_hold(c.p->pl), OK); /* the cut waits */
+    assert_int_equal(pthread_create(&cutter, NULL, cut_at_3, &c), 0);
+    while (atomic_load(&c.p->cut) != 3) sched_yield();
+    for (int i = 0; i < 1000 && (atomic_load(&c.p->cut) == 3 || copied_so_far(&fw) < 6); i++) turns(&fw.w, 1);
+    assert_in_range(copied_so_far(&fw), 6, COUNT - 1);
+    plog_release(c.p->pl);
+    assert_int_equal(pthread_join(cutter, NULL), 0);
+    assert_int_equal(c.e, OK);
+    for (int64_t at = 3; at < COUNT + 5; at++) append_big(c.p, at, 1);
+    finish_move(&fw, to);
+    for (int64_t at = 0; at < COUNT + 5; at++) assert_int_equal(epoch_at(followed_at(&fw, 0), at), at < 3 ? 0 : 1);
+    fworld_end(&fw);
+}
+
+/* The next start, on what a stop or a crash has left, goes on with the move to its end. */
+static void start_and_finish_move(struct fs_sim *sim, const char *to)
+{
+    struct world w;
+    int32_t self = BROKER;
+    struct leader_and_isr_request_leader_and_isr_partition_state ps =
+        leader_and_isr_request_leader_and_isr_partition_state_default;
+    ps.leader = BROKER;
+    ps.leader_epoch = 2;
+    ps.isr = ps.replicas = &self;
+    ps.isr_count = ps.replicas_count = 1;
+    assert_int_equal(world_start(&w, sim), OK);
+    apply_states(&w, &ps, 1);
+    assert_int_equal(w.apply_errors[0], KERR_NONE);
+    replicas_start_upkeep(w.r);
+    for (int i = 0; i < 2000 && strcmp(partition_dir_path(partition_at(&w, 0)), to) != 0; i++) turns(&w, 10);
+    struct partition *p = partition_at(&w, 0);
+    assert_string_equal(partition_dir_path(p), to);
+    assert_int_equal(plog_end(p->pl), COUNT + 5);
+    for (int64_t at = 0; at < COUNT + 5; at++) assert_int_equal(epoch_at(p, at), at < 3 ? 0 : 1);
+    world_end(&w, true);
+}
+
+/* The log was cut, has gone on in another way, and is on the disk; the move has not looked since, and what it has
+ * copied is on the disk, too. */
+static void stop_after_a_cut(bool clean)
+{
+    struct fworld fw;
+    fworld_start(&fw, 1);
+    const char *to = move_a_part(&fw);
+    replicas_set_move_rate(fw.w.r, 1);
+    turns(&fw.w, 100);
+    assert_true(copied_so_far(&fw) < COUNT);
+    struct partition *p = followed_at(&fw, 0);
+    assert_int_equal(partition_truncate(p, 3), OK);
+    for (int64_t at = 3; at < COUNT + 5; at++) append_big(p, at, 1);
+    assert_int_equal(plog_flush(p->pl), OK);
+    turns(&fw.w, 100); /* checkpoints are written */
+    assert_int_equal(atomic_load(&p->cut), 3);
+    assert_true(copied_so_far(&fw) > 3);
+    struct fs_sim *sim = fw.w.sim;
+    fetchers_end(&fw);
+    world_end(&fw.w, clean);
+    struct fs_sim *next = fs_sim_after_crash(sim, 1, FS_SIM_EVERYTHING);
+    start_and_finish_move(next, to);
+    fs_sim_free(next);
+    fs_sim_free(sim);
+    buf_pool_free(bufs);
+}
+
+static void a_move_that_a_stop_interrupts_after_a_cut_keeps_nothing_that_was_cut(void **state)
+{
+    (void)state;
+    stop_after_a_cut(true);
+}
+
+static void nor_does_one_that_a_crash_interrupts(void **state)
+{
+    (void)state;
+    stop_after_a_cut(false);
+}
+
 static void what_was_copied_of_a_log_that_begins_anew_goes_too(void **state)
 {
     (void)state;
@@ -158,6 +258,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_copied_of_a_log_that_is_cut_goes_too),
+        cmocka_unit_test(what_is_copied_between_the_word_of_a_cut_and_the_cut_goes_too),
+        cmocka_unit_test(a_move_that_a_stop_interrupts_after_a_cut_keeps_nothing_that_was_cut),
+        cmocka_unit_test(nor_does_one_that_a_crash_interrupts),
         cmocka_unit_test(what_was_copied_of_a_log_that_begins_anew_goes_too),
         cmocka_unit_test(who_leads_after_a_cut_that_is_in_no_checkpoint_takes_no_records_until_it_is),
         cmocka_unit_test(a_follower_goes_on_in_the_directory_that_its_log_moved_to),

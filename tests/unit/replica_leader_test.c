@@ -12,7 +12,8 @@ static struct {
     /* The controller: what it was asked last. */
     struct alter_partition_call *call;
     int calls;
-    int32_t dead; /* a broker that is not alive */
+    int32_t dead;            /* a broker that is not alive */
+    void (*meanwhile)(void); /* once: as another loop, while a request is put together */
     /* Whom fetchers follow. */
     int32_t followed, followed_epoch;
     int follows, leaves;
@@ -38,6 +39,9 @@ static bool is_alive(void *arg, int32_t broker_id)
 static int64_t own_epoch(void *arg)
 {
     (void)arg;
+    void (*meanwhile)(void) = h.meanwhile;
+    h.meanwhile = NULL;
+    if (meanwhile) meanwhile();
     return 77;
 }
 
@@ -438,6 +442,36 @@ static void proposals_that_come_up_meanwhile_go_together(void **state)
     assert_int_not_equal(h.call->request->topics[0].partitions[0].partition_index, named);
 }
 
+static void partition_1_is_fetched(void)
+{
+    const struct follower_fetch ff = {.broker_id = 1, .broker_epoch = -1, .leader_epoch = -1, .now_us = h.w.now_us};
+    assert_int_equal(partition_follower_fetched(partition_at(&h.w, 1), &ff), KERR_NONE);
+}
+
+/* The controller's word takes back all that waits; what another loop proposes in that moment is not left behind. */
+static void a_proposal_that_comes_up_while_there_is_nothing_else_to_say_goes_out(void **state)
+{
+    (void)state;
+    partition_state ps[2] = {state_of(BROKER, 0, 0, 1), state_of(BROKER, 0, 0, 1)};
+    ps[1].partition_index = 1;
+    apply_states(&h.w, ps, 2);
+    const struct follower_fetch ff = {.broker_id = 1, .broker_epoch = -1, .leader_epoch = -1, .now_us = h.w.now_us};
+    assert_int_equal(partition_follower_fetched(p0(), &ff), KERR_NONE);
+    partition_set_role(p0(), &(struct partition_role){.leads = true,
+                                                      .self = BROKER,
+                                                      .leader = BROKER,
+                                                      .partition_epoch = 1,
+                                                      .replicas = REPLICAS,
+                                                      .replica_count = 2,
+                                                      .isr = REPLICAS,
+                                                      .isr_count = 2});
+    h.meanwhile = partition_1_is_fetched;
+    turns(&h.w, 5);
+    assert_null(h.meanwhile);
+    ASSERT_ASKED(BROKER, 1);
+    assert_int_equal(h.call->request->topics[0].partitions[0].partition_index, 1);
+}
+
 static void strangers_and_the_dead_have_no_say(void **state)
 {
     (void)state;
@@ -587,6 +621,7 @@ int main(void)
         TEST(a_controller_without_broker_epochs_is_asked_without),
         TEST(an_answer_to_what_was_asked_before_the_last_role_is_ignored),
         TEST(proposals_that_come_up_meanwhile_go_together),
+        TEST(a_proposal_that_comes_up_while_there_is_nothing_else_to_say_goes_out),
         TEST(strangers_and_the_dead_have_no_say),
         TEST(older_words_of_the_controller_change_nothing),
         TEST(a_partition_of_other_brokers_is_not_taken),

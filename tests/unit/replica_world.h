@@ -28,6 +28,9 @@ enum { BROKER = 0, RECORD_BYTES = 300, SEGMENT_BYTES = 4096, PARTITIONS_MAX = 8 
 static UNUSED struct leaders_options world_leading;
 static UNUSED struct following world_following;
 
+/* The id of "t", which is another one when the topic has been made anew. */
+static UNUSED struct uuid world_topic_id = {{1, 2, 3}};
+
 static const char *const DIRS[] = {"/d0", "/d1"};
 
 /* ---- A broker's replicas without the broker */
@@ -140,7 +143,7 @@ static UNUSED void apply_states(struct world *w, struct leader_and_isr_request_l
     struct leader_and_isr_request_leader_and_isr_topic_state ts =
         leader_and_isr_request_leader_and_isr_topic_state_default;
     ts.topic_name = STR("t");
-    ts.topic_id = (struct uuid){{1, 2, 3}};
+    ts.topic_id = world_topic_id;
     ts.partition_states = ps;
     ts.partition_states_count = count;
     struct leader_and_isr_request rq = leader_and_isr_request_default;

@@ -730,6 +730,33 @@ static void only_so_many_calls_are_out_at_a_time(void **state)
     world_stop(&w);
 }
 
+/* Requests come faster than the peer takes them, and there is always one behind. */
+static void what_is_sent_gives_its_memory_back_though_there_is_always_more(void **state)
+{
+    (void)state;
+    enum { NAMES = 100, ROUNDS = 40 };
+    static char name[20 * 1000];
+    struct metadata_request_metadata_request_topic topics[NAMES];
+    struct metadata_request large = any_metadata;
+    memset(name, 'x', sizeof name);
+    for (int i = 0; i < NAMES; i++)
+        topics[i] = (struct metadata_request_metadata_request_topic){.name = {name, sizeof name}};
+    large.topics = topics;
+    large.topics_count = NAMES;
+    struct world w = {0};
+    world_start(&w);
+    for (int i = 0; i < CALLS_MAX; i++) send_call(&w, i, API_METADATA, &large, 0);
+    loop_turn(w.loop, 0);
+    size_t in_use = buf_pool_in_use(w.bufs);
+    for (int i = 0; i < ROUNDS; i++) {
+        peer_answer_metadata(&w, peer_take(&w.peer), i);
+        UNTIL(w.loop, w.told == i + 1);
+        send_call(&w, i % CALLS_MAX, API_METADATA, &large, 0);
+    }
+    assert_true(buf_pool_in_use(w.bufs) <= 3 * in_use);
+    world_stop(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -756,6 +783,7 @@ int main(void)
         cmocka_unit_test(closing_answers_what_is_out_in_a_turn_of_its_own),
         cmocka_unit_test(it_can_be_closed_from_within_an_answer),
         cmocka_unit_test(only_so_many_calls_are_out_at_a_time),
+        cmocka_unit_test(what_is_sent_gives_its_memory_back_though_there_is_always_more),
     };
     return cmocka_run_group_tests_name("rpc", tests, NULL, NULL);
 }

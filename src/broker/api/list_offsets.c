@@ -1,7 +1,12 @@
 /* ListOffsets (key 2): first, last and by-time offsets of partitions.
  *
  * What stands in memory is answered at once; what has to look into the log (by time, largest timestamp) is collected
- * and done by one worker job. */
+ * and done by one worker job.
+ *
+ * Whoever compares replicas (a controller that is about to elect) is answered by the home loop, which knows of logs
+ * that no controller has spoken of yet, too: after a restart of several brokers it is by those that a leader is chosen.
+ */
+#include "broker/api/gather.h"
 #include "broker/api/handlers.h"
 #include "broker/api/locate.h"
 #include "broker/api/named.h"
@@ -37,7 +42,10 @@ struct lookup {
 };
 
 struct list_offsets_op {
-    enum { LIST_CHECK, LIST_ANSWER } stage;
+    enum { LIST_CHECK, LIST_LOOK_UP, LIST_ANSWER } stage;
+    struct gather gather; /* from the home loop */
+    struct loop_msg msg;
+    struct request *rq;
     struct lookup *lookups;
     size_t lookup_count;
 };
@@ -75,6 +83,18 @@ static enum kerr find_asked(struct request *rq, struct str topic, const asked_pa
     *out = at.partition;
     if (in->replica_id == REPLICA_DEBUGGER) return partition_check_replica(at.partition, asked->current_leader_epoch);
     return partition_check_leader(at.partition, asked->current_leader_epoch);
+}
+
+/* Of a log that was found at the start and has no role yet only the end is of interest. */
+static bool answer_unclaimed(struct request *rq, struct str topic, const asked_partition *asked, answer_partition *out)
+{
+    const struct list_offsets_request *in = rq->in;
+    int64_t end;
+    int32_t last_epoch;
+    if (in->replica_id != REPLICA_DEBUGGER || asked->timestamp != AT_LATEST) return false;
+    if (!replicas_unclaimed_end(rq->broker->replicas, topic, asked->partition_index, &end, &last_epoch)) return false;
+    found(rq, out, -1, end, last_epoch);
+    return true;
 }
 
 /* ---- Answers from memory */
@@ -144,6 +164,7 @@ static void answer_partition_of(struct request *rq, struct str topic, const aske
     }
     struct partition *p;
     enum kerr kerr = find_asked(rq, topic, asked, &p);
+    if (kerr && answer_unclaimed(rq, topic, asked, out)) return;
     out->error_code = (int16_t)kerr;
     if (kerr) return;
     switch (asked->timestamp) {
@@ -249,14 +270,41 @@ static void answer_from_memory(struct request *rq)
     }
 }
 
+/* Home loop. */
+static void answer_comparer(struct loop_msg *msg)
+{
+    struct list_offsets_op *op = CONTAINER_OF(msg, struct list_offsets_op, msg);
+    answer_from_memory(op->rq);
+    gather_arrived(&op->gather);
+}
+
+static void ask_home(struct request *rq)
+{
+    struct list_offsets_op *op = rq->op;
+    op->rq = rq;
+    op->msg.run = answer_comparer;
+    gather_add(&op->gather);
+    loop_post(broker_home(rq->broker), &op->msg);
+}
+
 enum step list_offsets_handle(struct request *rq)
 {
     struct list_offsets_op *op = REQUEST_OP(rq, struct list_offsets_op);
+    const struct list_offsets_request *in = rq->in;
     switch (op->stage) {
     case LIST_CHECK:
-        answer_from_memory(rq);
-        if (op->lookup_count == 0) return DONE;
+        op->stage = LIST_LOOK_UP;
+        gather_begin(&op->gather, rq);
+        if (in->replica_id == REPLICA_DEBUGGER)
+            ask_home(rq);
+        else
+            answer_from_memory(rq);
+        if (!gather_end(&op->gather)) return WAIT;
+        FALLTHROUGH;
+    case LIST_LOOK_UP:
+        if (!op->gather.complete) return WAIT;
         op->stage = LIST_ANSWER;
+        if (op->lookup_count == 0) return DONE;
         request_offload(rq, look_up_all);
         return WAIT;
     case LIST_ANSWER: /* the worker is through */ return DONE;
