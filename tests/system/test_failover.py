@@ -19,6 +19,7 @@ pytestmark = [
 CONFIG = {"replica.lag.time.max.ms": "30000", "num.io.threads": "2"}
 NOT_LEADER_OR_FOLLOWER = 6
 REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS = 7, 19
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 
 
 @pytest.fixture
@@ -323,6 +324,33 @@ def test_a_producer_is_told_to_try_again_while_nobody_leads_and_succeeds_after(c
     owner.start()
     assert producer.flush(60) == 0
     assert results == [(None, 0), (None, 1)]
+
+
+@pytest.mark.barnabas_only
+def test_a_deposed_leader_that_wakes_up_does_not_take_its_producers_for_out_of_order(cluster):
+    """It has not seen what its successor was sent; and clients give up for that answer."""
+    controller = cluster.controller()
+    old, new = others(cluster, controller)
+    make_topic(cluster, "t", [[old.number, new.number, controller.number]])
+    with new.connect() as c:
+        ask = lambda: c.call("InitProducerId", TransactionalId=None, TransactionTimeoutMs=60000)  # noqa: E731
+        made = wait_until(lambda: (answer := ask()).ErrorCode == 0 and answer, 30, "a producer id")
+
+    def batch(sequence):
+        ids = {"producer_id": made.ProducerId, "producer_epoch": made.ProducerEpoch}
+        return build([Record(value=b"%d" % sequence)], base_sequence=sequence, **ids)
+
+    with old.connect() as waking, new.connect() as c:
+        assert waking.produce("t", 0, batch(0)).ErrorCode == 0
+        old.pause()
+        wait_until(lambda: leader_of(cluster, "t") == new.number, 60, "another leads")
+        wait_until(lambda: c.produce("t", 0, batch(1)).ErrorCode == 0, 60, "it knows that")
+        sent = waking.send_produce("t", 0, batch(2))  # the first that it reads
+        old.resume()
+        answer = waking.receive(sent).Responses[0].PartitionResponses[0]
+        assert answer.ErrorCode == NOT_LEADER_OR_FOLLOWER, answer
+        assert c.produce("t", 0, batch(3)).ErrorCode == OUT_OF_ORDER_SEQUENCE_NUMBER  # who leads says so
+        assert c.produce("t", 0, batch(2)).BaseOffset == 2
 
 
 def test_a_lost_broker_comes_back_on_an_empty_disk_with_all_its_data(cluster):

@@ -3,6 +3,7 @@
 #include "broker/api/handlers.h"
 #include "broker/api/leader_hint.h"
 #include "broker/api/locate.h"
+#include "broker/api/still_leads.h"
 #include "broker/broker.h"
 #include "wire/batch.h"
 #include "wire/gen/produce.h"
@@ -28,19 +29,21 @@ struct produce_part {
     int level;
     struct buf *packed;
     bool appended;
-    bool counted;            /* it was looked whether enough replicas have it */
-    uint32_t flushes_failed; /* of the partition, when the append began */
+    struct still_leads *doubt; /* the store is asked whether it is led here still; NULL: not, or not any more */
+    bool counted;              /* it was looked whether enough replicas have it */
+    uint32_t flushes_failed;   /* of the partition, when the append began */
 };
 
 struct produce {
     struct request *rq;
-    enum { PRODUCE_CHECK, PRODUCE_PACK, PRODUCE_APPEND, PRODUCE_SETTLE } stage;
+    enum { PRODUCE_CHECK, PRODUCE_PACK, PRODUCE_APPEND, PRODUCE_DOUBT, PRODUCE_SETTLE } stage;
     int16_t acks;
     struct produce_part *parts;
     int32_t count;
     _Atomic int32_t appends_pending; /* one more while they are being started */
     struct loop_msg appended_msg;    /* the last one's word, from whichever thread wrote it */
     bool appends_done;
+    int32_t doubts; /* parts whose `doubt` is out */
     bool any_heavy; /* a worker checks or packs something first */
     bool waiting;
 };
@@ -307,6 +310,43 @@ static void produce_collect_appends(struct produce *p)
     }
 }
 
+/* ---- Sequences out of order: idempotent producers give up for them.  A leader that does not know that it was deposed
+ * has not seen what its successor was sent. */
+
+static void on_still_leads(void *arg, bool leads)
+{
+    struct produce_part *part = arg;
+    struct produce *p = part->produce;
+    part->doubt = NULL;
+    if (!leads) part_fail(part, KERR_NOT_LEADER_OR_FOLLOWER, NULL);
+    if (--p->doubts == 0) request_enter(p->rq);
+}
+
+static void produce_doubt(struct request *rq, struct produce *p)
+{
+    const struct produce_request *in = rq->in;
+    for (int32_t i = 0; i < p->count; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (part->out->error_code != KERR_OUT_OF_ORDER_SEQUENCE_NUMBER || rq->broker->alone) continue;
+        part->doubt = still_leads_ask(rq->broker, rq->loop, part->p, part->append.leader_epoch, on_still_leads, part);
+        p->doubts++;
+    }
+    if (p->doubts) request_wait_until(rq, loop_now_us(rq->loop) + (int64_t)in->timeout_ms * 1000);
+}
+
+/* The store has not answered in time. */
+static void produce_end_doubts(struct produce *p)
+{
+    for (int32_t i = 0; i < p->count && p->doubts; i++) {
+        struct produce_part *part = &p->parts[i];
+        if (!part->doubt) continue;
+        still_leads_forget(part->doubt);
+        part->doubt = NULL;
+        part_fail(part, KERR_NOT_LEADER_OR_FOLLOWER, NULL);
+        p->doubts--;
+    }
+}
+
 /* ---- Settling: on the disk where flush.messages or flush.mode ask for that; with acks=all, replicated */
 
 static void waiter_wake(struct partition_waiter *w)
@@ -468,6 +508,12 @@ enum step produce_handle(struct request *rq)
         if (!p->appends_done) return WAIT;
         produce_collect_appends(p);
         if (p->acks == ACKS_NONE) return produce_finish(rq, p);
+        p->stage = PRODUCE_DOUBT;
+        produce_doubt(rq, p);
+        FALLTHROUGH;
+    case PRODUCE_DOUBT: /* woken when the store has said who leads, or at the deadline */
+        if (p->doubts > 0 && !rq->expired && !rq->cancelled) return WAIT;
+        produce_end_doubts(p);
         p->stage = PRODUCE_SETTLE;
         FALLTHROUGH;
     case PRODUCE_SETTLE: /* woken when a flush is over or a high watermark moves, or at the deadline */

@@ -3,6 +3,7 @@
 
 #include "base/arena.h"
 #include "broker/broker.h"
+#include "broker/metadata.h"
 #include "coord/znodes.h"
 #include "wire/batch.h"
 #include "world.h"
@@ -66,7 +67,27 @@ int32_t last_leader(const struct world *w, int topic, int partition, int *node)
     return epoch;
 }
 
-/* What a broker tells clients does not go back, as it would when it obeyed a controller that has been deposed. */
+/* The latest epoch that broker had been elected controller in; -1: none. */
+static int32_t controller_epoch_of(const struct world *w, int32_t broker_id)
+{
+    for (size_t i = w->controller_count; i-- > 0;)
+        if (w->controllers[i] == broker_id) return (int32_t)i;
+    return -1;
+}
+
+/* Who has heard a controller does not hear one that was deposed before. */
+static void check_controller(struct machine *n)
+{
+    const struct cluster_view *v = machine_cluster(n);
+    int32_t epoch = v ? controller_epoch_of(n->w, v->controller_id) : -1;
+    if (epoch < 0) return;
+    if (epoch < n->heard_epoch)
+        wrong(n->w, "broker %d obeys broker %d, the controller of epoch %d, after that of epoch %d", n->index + 1,
+              v->controller_id, epoch, n->heard_epoch);
+    n->heard_epoch = epoch;
+}
+
+/* What a broker tells clients does not go back. */
 static void check_told(struct machine *n, int topic, int partition)
 {
     const struct topic_view *t = machine_topic(n, n->w->topics[topic].name);
@@ -81,6 +102,7 @@ static void check_told(struct machine *n, int topic, int partition)
 void check_leaders(struct machine *n)
 {
     struct world *w = n->w;
+    check_controller(n);
     for (int t = 0; t < w->topic_count; t++)
         for (int p = 0; p < w->topics[t].partitions; p++) {
             const struct partition *part = machine_partition(n, w->topics[t].name, p);
@@ -120,6 +142,21 @@ static void check_state(struct world *w, struct arena *a, int topic, int partiti
     m->state_epoch = zs.leader_epoch;
 }
 
+/* Who it is that the epoch has begun with. */
+static void note_controller(struct world *w, struct arena *a, int32_t epoch)
+{
+    struct bytes data;
+    struct znode_controller zc;
+    struct fault f;
+    int32_t version;
+    while (w->controller_count <= (size_t)epoch) {
+        w->controllers = mem_grow(w->controllers, &w->controller_cap, w->controller_count + 1, sizeof *w->controllers);
+        w->controllers[w->controller_count++] = -1;
+    }
+    if (w->controllers[epoch] >= 0 || !coord_memory_look(w->store, ZNODE_CONTROLLER, &version, &data)) return;
+    if (!znode_controller_decode(a, data, &zc, &f)) w->controllers[epoch] = zc.broker_id;
+}
+
 void check_store(struct world *w)
 {
     struct arena a;
@@ -132,6 +169,7 @@ void check_store(struct world *w)
         return;
     }
     arena_init(&a, SIZE_MAX);
+    note_controller(w, &a, controller_epoch);
     for (int t = 0; t < w->topic_count; t++)
         for (int p = 0; p < w->topics[t].partitions; p++) check_state(w, &a, t, p, controller_epoch);
     arena_fini(&a);

@@ -1,6 +1,10 @@
 /* commits.c: what consumer groups were promised: offsets that were acknowledged are found again, and whoever has been
  * fenced is not heard.
  *
+ * A generation lasts when a commit in it was acknowledged: what it is stands before that in the log.  One that a
+ * coordinator has read from the end of its log, and told its members of, may be lost with it (Apache Kafka reads as
+ * far).
+ *
  * A commit that nobody answered may be written later than the one that its sender made next, over another connection,
  * as long as the generation lasts: such a one alone may stand where a newer one has been acknowledged. */
 #include "world.h"
@@ -15,30 +19,6 @@ static struct commit_model *commits_of(struct world *w, const struct ownership *
     return &group_of(w, o->member)->parts[o->partition];
 }
 
-/* A group without members and offsets is forgotten, and begins anew with its first generation. */
-static bool lasts(const struct group_model *g)
-{
-    for (int p = 0; p < PARTITIONS_MAX; p++)
-        if (g->parts[p].acked) return true;
-    return false;
-}
-
-void check_synced(struct world *w, struct member *m, bool by_coordinator)
-{
-    struct group_model *g = group_of(w, m);
-    tell(w, "client %d has partitions %x of generation %d of %s", m->client.index, m->owned, m->generation, g->name);
-    if (lasts(g) && m->generation < m->asked.synced && by_coordinator)
-        wrong(w, "client %d is in generation %d of %s, which was in generation %d", m->client.index, m->generation,
-              g->name, m->asked.synced);
-    for (int i = 0; i < w->member_count; i++) {
-        const struct member *o = &w->members[i];
-        if (o == m || o->group != m->group || o->generation != m->generation || !(o->owned & m->owned)) continue;
-        wrong(w, "clients %d and %d both have partitions %x in generation %d of %s", o->client.index, m->client.index,
-              o->owned & m->owned, m->generation, g->name);
-    }
-    g->synced = lasts(g) ? MAX(g->synced, m->generation) : m->generation;
-}
-
 /* Those of earlier generations cannot be written any more. */
 static void forget_doubts(struct commit_model *c)
 {
@@ -51,15 +31,22 @@ static void forget_doubts(struct commit_model *c)
 void check_committed(struct world *w, const struct ownership *o)
 {
     struct commit_model *c = commits_of(w, o);
-    const struct group_model *g = group_of(w, o->member);
-    tell(w, "client %d has committed %" PRId64 " of partition %d in generation %d of %s", o->member->client.index,
-         o->value, o->partition, o->asked.generation, g->name);
-    if (o->asked.generation < o->asked.synced)
+    struct group_model *g = group_of(w, o->member);
+    int client = o->member->client.index;
+    int32_t generation = o->asked.generation;
+    tell(w, "client %d has committed %" PRId64 " of partition %d in generation %d of %s", client, o->value,
+         o->partition, generation, g->name);
+    if (generation < o->asked.lasting)
         wrong(w, "broker %d lets client %d commit in generation %d of %s, which is in generation %d", o->asked.node + 1,
-              o->member->client.index, o->asked.generation, g->name, o->asked.synced);
+              client, generation, g->name, o->asked.lasting);
+    if (c->acked && generation == c->acked_generation && client != c->acked_client)
+        wrong(w, "clients %d and %d both have partition %d in generation %d of %s", c->acked_client, client,
+              o->partition, generation, g->name);
+    g->lasting = MAX(g->lasting, generation);
     if (o->value < c->acked) return; /* the answer came late */
     c->acked = o->value;
-    c->acked_generation = o->asked.generation;
+    c->acked_generation = generation;
+    c->acked_client = client;
     forget_doubts(c);
 }
 

@@ -317,17 +317,43 @@ void faults_new_leader(struct world *w, int topic, int partition, int node)
 /* Of the next in-sync set that changes: who enters or leaves restarts, or who leads. */
 static void kill_at_a_change(struct world *w)
 {
-    w->kills_at_change = true;
+    w->at_change = KILL_AT_CHANGE;
+}
+
+/* Or the controller who is asked is replaced, and what it does in the store comes there after that. */
+static void depose_at_a_change(struct world *w)
+{
+    w->at_change = DEPOSE_AT_CHANGE;
+}
+
+static void kill_now(struct world *w, int leader, const struct in_sync *s)
+{
+    int node = leader;
+    for (int32_t i = 0; i < s->count && !one_in(w, 3); i++)
+        if (s->followers[i].state >= FOLLOWER_ENTERS) node = s->followers[i].broker_id - 1;
+    later(w, KILL, node, 0, draw_between(w, 1, 5 * MS));
+}
+
+static void depose_unheard(struct world *w, struct machine *n)
+{
+    struct machine *other = other_node(w, n);
+    machine_cut_store(n, true);
+    later(w, MEND_STORE, n->index, 0, draw_between(w, 1, 80 * MS));
+    break_link(w, other, n, NET_SIM_REFUSING);
+    net_sim_reset(w->net, (unsigned)n->index, (unsigned)other->index);
 }
 
 void faults_in_sync_changes(struct world *w, int leader, const struct in_sync *s)
 {
-    int node = leader;
-    if (w->calm || !w->kills_at_change) return;
-    w->kills_at_change = false;
-    for (int32_t i = 0; i < s->count && !one_in(w, 3); i++)
-        if (s->followers[i].state >= FOLLOWER_ENTERS) node = s->followers[i].broker_id - 1;
-    later(w, KILL, node, 0, draw_between(w, 1, 5 * MS));
+    enum at_change what = w->at_change;
+    struct machine *n = the_controller(w);
+    if (w->calm || what == NOTHING_AT_CHANGE) return;
+    if (what == DEPOSE_AT_CHANGE && (!n || n->store_cut || n->index == leader)) return;
+    w->at_change = NOTHING_AT_CHANGE;
+    if (what == KILL_AT_CHANGE)
+        kill_now(w, leader, s);
+    else
+        depose_unheard(w, n);
 }
 
 static void break_now(const struct later *l)
@@ -350,10 +376,13 @@ static const struct {
     void (*run)(struct world *w);
     unsigned weight_max;
 } rows[] = {
-    {kill_one, 10},     {power_off, 6},       {stop_one, 6},      {pause_one, 8},     {cut_one_way, 6},
-    {cut_both_ways, 6}, {isolate, 4},         {refuse, 4},        {cut_store, 5},     {expire, 4},
-    {fill_disk, 4},     {kill_controller, 4}, {power_off_two, 4}, {break_disk, 3},    {slow_store, 4},
-    {elect, 4},         {deafen, 4},          {depose, 6},        {kill_in_a_row, 6}, {kill_at_a_change, 6},
+    {kill_one, 10},     {power_off, 6},        {stop_one, 6},
+    {pause_one, 8},     {cut_one_way, 6},      {cut_both_ways, 6},
+    {isolate, 4},       {refuse, 4},           {cut_store, 5},
+    {expire, 4},        {fill_disk, 4},        {kill_controller, 4},
+    {power_off_two, 4}, {break_disk, 3},       {slow_store, 4},
+    {elect, 4},         {deafen, 4},           {depose, 6},
+    {kill_in_a_row, 6}, {kill_at_a_change, 6}, {depose_at_a_change, 6},
 };
 
 static void on_fault(struct timer *t)

@@ -242,6 +242,7 @@ void machine_start(struct machine *n)
     n->store_due_us = INT64_MAX;
     n->store_us_max = STORE_US_MAX;
     memset(n->told_epochs, -1, sizeof n->told_epochs);
+    n->heard_epoch = -1;
     net_sim_host_up(w->net, (unsigned)n->index);
     const struct broker_env env = {
         .fs = fs_sim_fs(n->disk),
@@ -350,13 +351,15 @@ void machine_limit_disk(struct machine *n, int64_t room)
     fs_sim_set_capacity(n->disk, capacity);
 }
 
-/* A sync that failed leaves what was not written in the page cache, and no program can know that it is not on the disk:
- * where logs count on their flushes, the broker comes back by a loss of power (see ../README.md). */
+/* A sync that failed has lost what it should have written, as a loss of power does: that is for logs that are flushed
+ * before they count.  What is lost shows in the page cache still, and no program can know that it is not on the disk,
+ * so there the broker comes back by a loss of power (see ../README.md). */
 void machine_break_disk(struct machine *n)
 {
-    static const unsigned kinds[] = {FS_SIM_WRITE, FS_SIM_SYNC, FS_SIM_READ, FS_SIM_ALL};
+    static const unsigned kinds[] = {FS_SIM_WRITE, FS_SIM_READ, FS_SIM_ALL & ~FS_SIM_SYNC, FS_SIM_SYNC, FS_SIM_ALL};
+    enum { WITHOUT_SYNC = 3 };
     struct world *w = n->w;
-    const struct fs_sim_fault fault = {.calls = kinds[draw(w, ARRAY_COUNT(kinds))],
+    const struct fs_sim_fault fault = {.calls = kinds[draw(w, w->setup.power ? ARRAY_COUNT(kinds) : WITHOUT_SYNC)],
                                        .after = (int64_t)draw(w, 20),
                                        .times = one_in(w, 2) ? 1 : INT64_MAX,
                                        .one_in = one_in(w, 2) ? 3 : 1,
@@ -433,6 +436,13 @@ void machine_turn(struct machine *n)
     }
     look_at_store(n);
     check_leaders(n);
+}
+
+const struct cluster_view *machine_cluster(const struct machine *n)
+{
+    if (n->state == MACHINE_DOWN) return NULL;
+    const struct broker *br = broker_of(n->run);
+    return br->metadata ? metadata_cluster(br->metadata) : NULL;
 }
 
 const struct topic_view *machine_topic(const struct machine *n, const char *topic)

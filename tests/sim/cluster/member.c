@@ -27,6 +27,7 @@ enum {
     SESSION_MS = 1500,
     REBALANCE_MS = 2000,
     TROUBLE_US = 3 * 1000 * 1000,
+    LATE_ONE_IN = 20,
     ASSIGNMENT_SIZE = 8 /* generation, partitions as bits */
 };
 
@@ -45,13 +46,19 @@ static int partitions_of(const struct member *m)
     return world_of(m)->topics[GROUPS_TOPIC].partitions;
 }
 
-static struct asked asked_now(const struct member *m, int node)
+/* Now and then a request is as late as if it had taken another way: of the generation before. */
+static int32_t some_generation(const struct member *m)
+{
+    return m->before >= 0 && m->before < m->generation && one_in(world_of(m), LATE_ONE_IN) ? m->before : m->generation;
+}
+
+static struct asked asked_now(const struct member *m, int node, int32_t generation)
 {
     const struct world *w = world_of(m);
     int leader;
     return (struct asked){.node = node,
-                          .generation = m->generation,
-                          .synced = group_of(m)->synced,
+                          .generation = generation,
+                          .lasting = group_of(m)->lasting,
                           .leader_epoch = last_leader(w, OFFSETS_TOPIC_INDEX, group_of(m)->partition, &leader)};
 }
 
@@ -84,7 +91,7 @@ static void leave_generation(struct member *m)
 static void forget_id(struct member *m)
 {
     m->id[0] = '\0';
-    m->generation = -1;
+    m->generation = m->before = -1;
     leave_generation(m);
 }
 
@@ -99,6 +106,7 @@ static bool may_come(enum kerr kerr)
     case KERR_UNKNOWN_MEMBER_ID:
     case KERR_ILLEGAL_GENERATION:
     case KERR_REBALANCE_IN_PROGRESS:
+    case KERR_UNSTABLE_OFFSET_COMMIT: /* one of them is being written */
     case KERR_REQUEST_TIMED_OUT: return true;
     default: return false;
     }
@@ -130,13 +138,19 @@ static void refused(struct member *m, const char *what, enum kerr kerr)
     take_error(m, kerr);
 }
 
+static void ask_as(struct member *m, int32_t generation, enum api api, int16_t version, int node, const void *request,
+                   int64_t timeout_us, void (*done)(struct call *c, const void *response))
+{
+    m->busy = true;
+    m->asked = asked_now(m, node, generation);
+    m->call = (struct call){.api = api, .version = version, .done = done};
+    peer_send(&m->client.peers[node], &m->call, request, timeout_us);
+}
+
 static void ask(struct member *m, enum api api, int16_t version, int node, const void *request, int64_t timeout_us,
                 void (*done)(struct call *c, const void *response))
 {
-    m->busy = true;
-    m->asked = asked_now(m, node);
-    m->call = (struct call){.api = api, .version = version, .done = done};
-    peer_send(&m->client.peers[node], &m->call, request, timeout_us);
+    ask_as(m, m->generation, api, version, node, request, timeout_us, done);
 }
 
 static struct member *answered(struct call *c)
@@ -170,6 +184,7 @@ static void take_id(struct member *m, struct str id)
 static void take_join(struct member *m, const struct join_group_response *r)
 {
     take_id(m, r->member_id);
+    m->before = m->generation;
     m->generation = r->generation_id;
     m->other_count = 0;
     m->leads = str_equal(r->leader, r->member_id);
@@ -219,7 +234,11 @@ static void take_assignment(struct member *m, struct bytes b)
               (int)get_be32(b.data), m->generation, group_of(m)->name);
     m->owned = get_be32(b.data + 4);
     m->state = MEMBER_IN;
-    check_synced(w, m, by_coordinator(m, &m->asked));
+    tell(w, "client %d has partitions %x of generation %d of %s", m->client.index, m->owned, m->generation,
+         group_of(m)->name);
+    if (m->generation < m->asked.lasting && by_coordinator(m, &m->asked))
+        wrong(w, "client %d is in generation %d of %s, which was in generation %d", m->client.index, m->generation,
+              group_of(m)->name, m->asked.lasting);
 }
 
 static void on_synced(struct call *call, const void *response)
@@ -272,11 +291,13 @@ static void on_heard(struct call *call, const void *response)
     struct member *m = answered(call);
     const struct heartbeat_response *r = response;
     enum kerr kerr = r ? (enum kerr)r->error_code : KERR_NETWORK_EXCEPTION;
-    if (kerr)
+    if (kerr && m->asked.generation != m->generation)
+        check_error(m, "heartbeats", kerr, m->asked.node);
+    else if (kerr)
         refused(m, "heartbeats", kerr);
-    else if (m->asked.generation < m->asked.synced && by_coordinator(m, &m->asked))
+    else if (m->asked.generation < m->asked.lasting && by_coordinator(m, &m->asked))
         wrong(world_of(m), "broker %d hears client %d in generation %d of %s, which is in generation %d",
-              m->asked.node + 1, m->client.index, m->asked.generation, group_of(m)->name, m->asked.synced);
+              m->asked.node + 1, m->client.index, m->asked.generation, group_of(m)->name, m->asked.lasting);
     step_later(m, m->state == MEMBER_IN && !kerr ? HEARTBEAT_US : BACKOFF_US);
 }
 
@@ -284,9 +305,9 @@ static void heartbeat(struct member *m)
 {
     struct heartbeat_request rq = heartbeat_request_default;
     rq.group_id = str_of(group_of(m)->name);
-    rq.generation_id = m->generation;
+    rq.generation_id = some_generation(m);
     rq.member_id = str_of(m->id);
-    ask(m, API_HEARTBEAT, 3, m->coordinator, &rq, ASK_US, on_heard);
+    ask_as(m, rq.generation_id, API_HEARTBEAT, 3, m->coordinator, &rq, ASK_US, on_heard);
 }
 
 static bool sleeps(const struct member *m)
@@ -319,12 +340,12 @@ static void on_step(struct timer *t)
 
 /* ---- Offsets */
 
-static void own_ask(struct ownership *o, enum api api, int16_t version, const void *request,
+static void own_ask(struct ownership *o, int32_t generation, enum api api, int16_t version, const void *request,
                     void (*done)(struct call *c, const void *response))
 {
     struct member *m = o->member;
     o->under_way = true;
-    o->asked = asked_now(m, m->coordinator);
+    o->asked = asked_now(m, m->coordinator, generation);
     o->asked.floor = group_of(m)->parts[o->partition].acked;
     o->call = (struct call){.api = api, .version = version, .done = done};
     peer_send(&m->client.peers[m->coordinator], &o->call, request, ASK_US);
@@ -377,11 +398,11 @@ static void commit(struct ownership *o)
     topic.partitions_count = 1;
     struct offset_commit_request rq = offset_commit_request_default;
     rq.group_id = str_of(group_of(m)->name);
-    rq.generation_id_or_member_epoch = m->generation;
+    rq.generation_id_or_member_epoch = some_generation(m);
     rq.member_id = str_of(m->id);
     rq.topics = &topic;
     rq.topics_count = 1;
-    own_ask(o, API_OFFSET_COMMIT, 8, &rq, on_committed);
+    own_ask(o, rq.generation_id_or_member_epoch, API_OFFSET_COMMIT, 8, &rq, on_committed);
 }
 
 static void on_read(struct call *call, const void *response)
@@ -412,7 +433,7 @@ static void read_committed(struct ownership *o)
     rq.topics = &topic;
     rq.topics_count = 1;
     rq.require_stable = true;
-    own_ask(o, API_OFFSET_FETCH, 7, &rq, on_read);
+    own_ask(o, m->generation, API_OFFSET_FETCH, 7, &rq, on_read);
 }
 
 static void own_work(struct ownership *o)
@@ -512,7 +533,7 @@ static void member_start(struct world *w, struct member *m, int client, int grou
     client_init(w, &m->client, client);
     m->group = group;
     m->coordinator = -1;
-    m->generation = -1;
+    m->generation = m->before = -1;
     m->step.fire = on_step;
     m->work.fire = on_work;
     m->trouble.fire = on_trouble;

@@ -45,15 +45,27 @@ static const char *partition_lacks(struct world *w, int topic, int partition)
     return NULL;
 }
 
+/* Who is in office, and all that there are: so every broker tells. */
+static const char *brokers_lack(struct world *w)
+{
+    for (int i = 0; i < w->setup.nodes; i++) {
+        if (!machine_serves(&w->nodes[i])) return "a broker does not serve";
+        const struct cluster_view *v = machine_cluster(&w->nodes[i]);
+        if (!v || v->count != w->setup.nodes) return "a broker does not know all others";
+        if (v->controller_id < 1 || !machine_is_controller(&w->nodes[v->controller_id - 1]))
+            return "a broker does not know the controller";
+    }
+    return NULL;
+}
+
 static const char *lacks(struct world *w, char *where, size_t where_size)
 {
     *where = '\0';
-    for (int i = 0; i < w->setup.nodes; i++)
-        if (!machine_serves(&w->nodes[i])) return "a broker does not serve";
+    const char *missing = brokers_lack(w);
+    if (!missing) missing = members_lack(w);
+    if (missing) return missing;
     for (int i = 0; i < w->producer_count; i++)
         if (!producer_is_done(&w->producers[i])) return "a producer has batches that are not acknowledged";
-    const char *missing = members_lack(w);
-    if (missing) return missing;
     for (int t = 0; t < w->topic_count; t++)
         for (int p = 0; p < w->topics[t].partitions; p++) {
             const char *what = partition_lacks(w, t, p);

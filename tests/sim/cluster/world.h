@@ -75,7 +75,8 @@ struct machine {
     int64_t store_due_us; /* when the store has some of what it asks for; INT64_MAX: it asks for nothing */
     bool disk_fails;      /* calls on its disk fail; no more when it starts the next time */
 
-    int32_t told_epochs[TOPICS_MAX][PARTITIONS_MAX]; /* that it has told clients in this life */
+    int32_t told_epochs[TOPICS_MAX][PARTITIONS_MAX]; /* that it has told clients in this life, */
+    int32_t heard_epoch;                             /*   and of the controller that it has obeyed */
 
     struct timer start; /* it is started again */
 };
@@ -203,7 +204,7 @@ struct consumer {
 struct asked {
     int node;
     int32_t generation;   /* the member's */
-    int32_t synced;       /* the group's latest, of which a member had heard its assignment */
+    int32_t lasting;      /* the group's latest that is not lost any more */
     int32_t leader_epoch; /* the latest of the group's partition of __consumer_offsets */
     int64_t floor;        /* what was acknowledged as committed */
 };
@@ -229,7 +230,7 @@ struct member {
     int group, coordinator; /* coordinator: -1: it does not know */
     enum member_state state;
     char id[MEMBER_ID_MAX];
-    int32_t generation;
+    int32_t generation, before; /* before: the one that it was in before; -1: in none */
     bool leads;
     char others[MEMBERS_MAX][MEMBER_ID_MAX]; /* all members of the generation, known to who leads */
     int other_count;
@@ -247,7 +248,8 @@ struct member {
 /* Offsets of a group for one partition. */
 struct commit_model {
     int64_t sent, acked;      /* the latest; acked: what must be found at least */
-    int32_t acked_generation; /* in which that was committed */
+    int32_t acked_generation; /* in which that was committed, */
+    int acked_client;         /*   and by whom */
     struct {
         int64_t value;
         int32_t generation;
@@ -257,8 +259,8 @@ struct commit_model {
 
 struct group_model {
     const char *name;
-    int partition;  /* of __consumer_offsets */
-    int32_t synced; /* the latest generation of which a member has heard its assignment */
+    int partition;   /* of __consumer_offsets */
+    int32_t lasting; /* the latest generation in which a commit was acknowledged */
     struct commit_model parts[PARTITIONS_MAX];
 };
 
@@ -289,6 +291,9 @@ struct topic {
 };
 
 /* ---- The world */
+
+/* What happens when a leader asks for another in-sync set the next time. */
+enum at_change { NOTHING_AT_CHANGE, KILL_AT_CHANGE, DEPOSE_AT_CHANGE };
 
 /* Leaders of a partition that fall as soon as they lead. */
 struct row {
@@ -333,6 +338,8 @@ struct world {
     struct session *sessions;
     size_t session_count, session_cap;
     struct timer session_timer;
+    int32_t *controllers; /* by epoch; -1: nobody knows */
+    size_t controller_count, controller_cap;
     int turning; /* whose code runs; -1 nobody's */
     int topic_count;
     struct topic topics[TOPICS_MAX];
@@ -348,8 +355,8 @@ struct world {
     struct timer fault_timer;
     struct list laters; /* faults.c */
     struct row row;
-    bool kills_at_change; /* whom the next change of an in-sync set is about is killed */
-    bool electing;        /* `elect_call` is under way */
+    enum at_change at_change;
+    bool electing; /* `elect_call` is under way */
     struct call elect_call;
     int64_t acked, faults;
 };
@@ -412,7 +419,8 @@ void sessions_start(struct world *w);
 bool machine_serves(const struct machine *n);
 /* As it believes. */
 bool machine_is_controller(const struct machine *n);
-/* What it knows of a topic; NULL: nothing. */
+/* What it knows of the cluster, and of a topic; NULL: nothing. */
+const struct cluster_view *machine_cluster(const struct machine *n);
 const struct topic_view *machine_topic(const struct machine *n, const char *topic);
 /* Its replica, NULL: it has none now. */
 struct partition *machine_partition(const struct machine *n, const char *topic, int partition);
@@ -438,9 +446,7 @@ void consumer_start(struct world *w, struct consumer *c, int client, int topic);
 void groups_start(struct world *w);
 /* What is still missing now that all is mended; NULL: nothing. */
 const char *members_lack(struct world *w);
-/* A member has heard its assignment; `by_coordinator`: of who cannot be mistaken. */
-void check_synced(struct world *w, struct member *m, bool by_coordinator);
-/* Its commit was acknowledged; or nobody knows. */
+/* A member's commit was acknowledged; or nobody knows. */
 void check_committed(struct world *w, const struct ownership *o);
 void check_in_doubt(struct world *w, const struct ownership *o);
 /* The coordinator has told what is committed; -1: nothing. */
