@@ -293,7 +293,8 @@ static void begin_one(struct wire_op *wo, struct topic *t, const asked_partition
         refuse_one(tp, KERR_NO_REASSIGNMENT_IN_PROGRESS, STR_NULL);
         return;
     }
-    struct ids target = cancels ? origin_of(&wo->arena, p) : (struct ids){ap->replicas, ap->replicas_count};
+    struct ids target = {ap->replicas, ap->replicas_count};
+    if (cancels) target = origin_of(&wo->arena, p);
     if (!cancels && check_replicas(wo->c, p, target, wo->rq.a, tp)) return;
     if (!cancels && p && check_factor(wo, p, target, tp)) return;
     if (!p) {
