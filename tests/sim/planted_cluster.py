@@ -70,9 +70,6 @@ BUGS = {
     "an_unclean_election_that_nobody_allowed": (
         "controller/elections.c", "            ct->unclean = ct->topic->unclean == UNCLEAN_YES && needs_unclean(c, p);\n",
         "            ct->unclean = true;\n"),
-    "a_leader_that_still_follows": (
-        "replica/replicas_apply.c", "    for (size_t i = 0; i < ap->count && fw->leave; i++) {\n        const struct apply_item *it",
-        "    for (size_t i = 0; i < 0; i++) {\n        const struct apply_item *it"),
     "an_epoch_that_no_leader_begins": (
         "replica/replicas_apply.c", "    if (plog_last_epoch(p->pl) >= leader_epoch) return KERR_NONE;\n",
         "    if (p->pl) return KERR_NONE;\n"),
