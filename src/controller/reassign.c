@@ -382,9 +382,11 @@ static bool begin_listed(struct controller *c, const struct znode_listed *zl, st
     }
     if (p->listed || (partition_is_reassigned(p) && ids_equal(target_of(cs->a, p), target)))
         return p->listed = partition_is_reassigned(p); /* begun, be it by the last controller */
-    if (!check_replicas(c, p, target, cs->a, &tp) && !plan_begin(&pn, c, p, target, cs->a))
-        refuse_one(&tp, KERR_ELIGIBLE_LEADERS_NOT_AVAILABLE, STR("none of the replicas left is alive and in sync"));
-    if (tp.error_code) {
+    enum kerr kerr = check_replicas(c, p, target, cs->a, &tp);
+    if (!kerr && !plan_begin(&pn, c, p, target, cs->a))
+        kerr =
+            refuse_one(&tp, KERR_ELIGIBLE_LEADERS_NOT_AVAILABLE, STR("none of the replicas left is alive and in sync"));
+    if (kerr) {
         LOG_WARN("reassignment_refused", "topic=%.*s partition=%d reason=\"%.*s\"", STR_ARG(zl->topic), zl->partition,
                  STR_ARG(tp.error_message));
         return false;
