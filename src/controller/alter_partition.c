@@ -30,11 +30,12 @@ static int32_t *asked_isr(struct wire_op *wo, const asked_partition *ap, int32_t
     return isr;
 }
 
-static bool same_members(const int32_t *a, int32_t a_count, const int32_t *b, int32_t b_count)
+/* `set` has each member once; what is asked for may be anything. */
+static bool same_members(const int32_t *asked, int32_t asked_count, const int32_t *set, int32_t set_count)
 {
-    for (int32_t i = 0; i < a_count; i++)
-        if (!ids_have(b, b_count, a[i])) return false;
-    return a_count == b_count;
+    for (int32_t i = 0; i < set_count && asked_count == set_count; i++)
+        if (!ids_have(asked, asked_count, set[i])) return false;
+    return asked_count == set_count;
 }
 
 /* Replicas, each once, the leader among them. */
@@ -72,6 +73,8 @@ static enum kerr check(struct wire_op *wo, const struct controller_partition *p,
     if (*same) return KERR_NONE;
     if (ap->partition_epoch < p->state_version) return KERR_INVALID_UPDATE_VERSION;
     if (in->broker_id != p->leader || !isr_is_sound(p, isr, count)) return KERR_INVALID_REQUEST;
+    /* What else stood in the store no controller of Kafka's could read. */
+    if (ap->leader_recovery_state != RECOVERED && ap->leader_recovery_state != RECOVERING) return KERR_INVALID_REQUEST;
     if (ap->leader_recovery_state == RECOVERING && (count > 1 || p->leader_recovery_state == RECOVERED))
         return KERR_INVALID_REQUEST;
     if (!isr_is_eligible(wo, p, ap, isr, count))
@@ -97,6 +100,8 @@ static void alter_one(struct wire_op *wo, struct topic *t, const asked_partition
         return;
     }
     tp->error_code = (int16_t)check(wo, p, ap, isr, count, &same);
+    if (!tp->error_code && !same && changes_have(&wo->changes, t, ap->partition_index))
+        tp->error_code = KERR_INVALID_REQUEST; /* named twice */
     if (tp->error_code)
         LOG_LIMITED(LOG_LEVEL_INFO, "in_sync_set_refused",
                     "topic=%.*s partition=%d broker=%d code=%s leader_epoch=%d/%d partition_epoch=%d/%d",

@@ -26,8 +26,16 @@ void changes_fini(struct changes *cs)
 void changes_add(struct changes *cs, struct change ch)
 {
     cs->list = mem_grow(cs->list, &cs->cap, cs->count + 1, sizeof *cs->list);
+    struct controller_partition *p = &ch.topic->partitions[ch.partition];
+    p->change = cs->count;
+    p->state_zxid = INT64_MAX;
     cs->list[cs->count++] = ch;
-    ch.topic->partitions[ch.partition].state_zxid = INT64_MAX;
+}
+
+bool changes_have(const struct changes *cs, const struct topic *t, int32_t partition)
+{
+    size_t at = t->partitions[partition].change; /* maybe among those of another event */
+    return at < cs->count && cs->list[at].topic == t && cs->list[at].partition == partition;
 }
 
 void changes_add_topic(struct changes *cs, struct topic *t)

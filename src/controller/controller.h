@@ -268,7 +268,8 @@ struct controller_partition {
     int32_t state_version;        /* of the state's znode, Kafka's partition epoch; -1: not written yet */
     int64_t state_zxid;           /* when the state was last written; INT64_MAX: since this controller is in office */
     int8_t leader_recovery_state;
-    bool listed; /* /admin/reassign_partitions names it, and the reassignment has begun */
+    bool listed;   /* /admin/reassign_partitions names it, and the reassignment has begun */
+    size_t change; /* its place among the changes of the event that changed it last, see changes_have() */
 };
 
 struct controller_topic {

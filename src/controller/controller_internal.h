@@ -321,8 +321,10 @@ struct changes {
 
 void changes_init(struct changes *cs, struct controller *c, struct event *ev, struct arena *a);
 void changes_fini(struct changes *cs);
-/* `ch` has been made in the tables. */
+/* `ch` has been made in the tables.  One of each partition: a message that names one twice is refused. */
 void changes_add(struct changes *cs, struct change ch);
+/* The partition is among them. */
+bool changes_have(const struct changes *cs, const struct topic *t, int32_t partition);
 /* The topic's assignment has been changed in the tables. */
 void changes_add_topic(struct changes *cs, struct topic *t);
 /* Writes all, states before assignments.  What the store refuses makes the tables wrong: the event is dropped then. */

@@ -23,6 +23,12 @@ static enum kerr refuse(struct str *message, enum kerr kerr, struct str why)
     return kerr;
 }
 
+static enum kerr refuse_replicas(struct arena *a, struct str *message)
+{
+    return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,
+                  arena_printf(a, "A partition has at most %d replicas.", CONTROLLER_REPLICAS_MAX));
+}
+
 /* One partition's brokers as given by the client. */
 static enum kerr check_brokers(const struct controller *c, const struct controller_assignment *as, struct arena *a,
                                struct str *message)
@@ -53,6 +59,7 @@ static enum kerr take_assignments(const struct controller *c, struct op_topic *t
     if (nt->assignment_count > CONTROLLER_PARTITIONS_MAX)
         return refuse(message, KERR_INVALID_PARTITIONS,
                       arena_printf(a, "A topic has at most %d partitions.", CONTROLLER_PARTITIONS_MAX));
+    if (factor > CONTROLLER_REPLICAS_MAX) return refuse_replicas(a, message);
     t->replicas = arena_array(a, int32_t, nt->assignment_count * factor);
     bool *seen = arena_array(a, bool, nt->assignment_count);
     for (size_t i = 0; i < nt->assignment_count; i++) {
@@ -351,13 +358,11 @@ static enum kerr take_more(const struct controller *c, struct op_topic *t, const
                            struct str *message)
 {
     const struct controller_more_partitions *more = &t->more;
-    int32_t *unknown = NULL;
+    enum { UNKNOWN_NAMED_MAX = 100 };
+    int32_t *unknown = arena_array(a, int32_t, UNKNOWN_NAMED_MAX);
     size_t unknown_count = 0;
-    for (size_t i = 0; i < more->assignment_count; i++) unknown_count += more->assignments[i].broker_count;
-    unknown = arena_array(a, int32_t, unknown_count);
-    unknown_count = 0;
     for (size_t i = 0; i < more->assignment_count; i++)
-        for (size_t k = 0; k < more->assignments[i].broker_count; k++) {
+        for (size_t k = 0; k < more->assignments[i].broker_count && unknown_count < UNKNOWN_NAMED_MAX; k++) {
             int32_t id = more->assignments[i].brokers[k];
             if (!broker_is_assignable(c, id) && !ids_have(unknown, (int32_t)unknown_count, id))
                 unknown[unknown_count++] = id;
@@ -376,6 +381,7 @@ static enum kerr take_more(const struct controller *c, struct op_topic *t, const
         if (as->broker_count == 0)
             return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,
                           arena_printf(a, "Cannot have replication factor of 0 for partition id %d.", partition));
+        if (as->broker_count > CONTROLLER_REPLICAS_MAX) return refuse_replicas(a, message);
         for (size_t k = 0; k < as->broker_count; k++)
             if (ids_have(as->brokers, (int32_t)k, as->brokers[k]))
                 return refuse(message, KERR_INVALID_REPLICA_ASSIGNMENT,

@@ -182,9 +182,14 @@ static enum step elect_tell(struct wire_op *wo)
 
 static enum step elect_run(struct wire_op *wo)
 {
+    const struct elect_leaders_request *in = wo->in;
     switch ((enum elect_stage)wo->ev.stage) {
     case ELECT_LOOK:
         wo->ev.stage = ELECT_ASK;
+        if (in->election_type != ELECTION_PREFERRED && in->election_type != ELECTION_UNCLEAN) {
+            wo->api->refuse(wo->out, KERR_INVALID_REQUEST);
+            return wire_op_over(wo);
+        }
         elect_look(wo);
         if (wo->ev.pending) return STEP_WAIT;
         FALLTHROUGH;

@@ -130,13 +130,13 @@ static void carry_out(const struct plan *pn, struct topic *t, int32_t partition,
     struct controller_partition *p = &t->partitions[partition];
     struct change ch = {t, partition, false, p->leader, reason};
     struct ids gone = ids_without(cs->a, replicas_of(p), pn->replicas);
-    for (int32_t i = 0; i < gone.count; i++) sending_add_stop(s, t, partition, gone.ids[i], true);
     ids_replace(&p->replicas, &p->replica_count, pn->replicas);
     ids_replace(&p->adding, &p->adding_count, pn->adding);
     ids_replace(&p->removing, &p->removing_count, pn->removing);
     if (partition_is_reassigned(p)) reassign_note(cs->c, t);
     if (cs->topic_count == 0 || cs->topics[cs->topic_count - 1] != t) changes_add_topic(cs, t);
-    if (p->state_version < 0) return;
+    if (p->state_version < 0) return; /* no broker has been told of it */
+    for (int32_t i = 0; i < gone.count; i++) sending_add_stop(s, t, partition, gone.ids[i], true);
     partition_set_isr(p, pn->isr.ids, pn->isr.count);
     p->leader = pn->leader;
     p->leader_epoch++; /* the leader hears of its new replicas by it */
@@ -251,6 +251,9 @@ static enum kerr check_replicas(const struct controller *c, const struct control
     if (target.count == 0)
         return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
                           STR("Empty replica list specified in partition reassignment."));
+    if (target.count > CONTROLLER_REPLICAS_MAX)
+        return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
+                          arena_printf(a, "A partition has at most %d replicas.", CONTROLLER_REPLICAS_MAX));
     for (int32_t i = 0; i < target.count; i++)
         if (ids_have(target.ids, i, target.ids[i]))
             return refuse_one(tp, KERR_INVALID_REPLICA_ASSIGNMENT,
@@ -299,6 +302,10 @@ static void begin_one(struct wire_op *wo, struct topic *t, const asked_partition
     if (!cancels && p && check_factor(wo, p, target, tp)) return;
     if (!p) {
         refuse_one(tp, KERR_UNKNOWN_TOPIC_OR_PARTITION, STR("The partition does not exist."));
+        return;
+    }
+    if (changes_have(&wo->changes, t, ap->partition_index)) {
+        refuse_one(tp, KERR_INVALID_REQUEST, STR("The partition is named twice."));
         return;
     }
     if (!plan_begin(&pn, wo->c, p, target, &wo->arena)) {
@@ -382,7 +389,11 @@ static bool begin_listed(struct controller *c, const struct znode_listed *zl, st
     }
     if (p->listed || (partition_is_reassigned(p) && ids_equal(target_of(cs->a, p), target)))
         return p->listed = partition_is_reassigned(p); /* begun, be it by the last controller */
-    enum kerr kerr = check_replicas(c, p, target, cs->a, &tp);
+    enum kerr kerr;
+    if (changes_have(cs, t, zl->partition))
+        kerr = refuse_one(&tp, KERR_INVALID_REQUEST, STR("the partition is named twice"));
+    else
+        kerr = check_replicas(c, p, target, cs->a, &tp);
     if (!kerr && !plan_begin(&pn, c, p, target, cs->a))
         kerr =
             refuse_one(&tp, KERR_ELIGIBLE_LEADERS_NOT_AVAILABLE, STR("none of the replicas left is alive and in sync"));

@@ -1,4 +1,5 @@
 /* state.c: the controller's tables: topics by name, id and unified name; brokers by id. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,9 +185,12 @@ bool ids_have(const int32_t *ids, int32_t count, int32_t id)
 
 struct str ids_text(struct arena *a, const int32_t *ids, size_t count, const char *between)
 {
-    struct str all = STR_EMPTY;
-    for (size_t i = 0; i < count; i++) all = arena_printf(a, "%.*s%s%d", STR_ARG(all), i ? between : "", ids[i]);
-    return all;
+    enum { DIGITS_MAX = 11 }; /* and the sign */
+    size_t room = count * (DIGITS_MAX + strlen(between)) + 1, size = 0;
+    char *text = arena_alloc(a, room);
+    for (size_t i = 0; i < count; i++)
+        size += (size_t)snprintf(text + size, room - size, "%s%d", i ? between : "", ids[i]);
+    return (struct str){text, size};
 }
 
 struct str *names_copy(struct arena *a, const struct coord_result *r, size_t *count)

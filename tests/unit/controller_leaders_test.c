@@ -387,6 +387,31 @@ static void a_leader_changes_its_in_sync_set(void **state)
     assert_int_equal(r.topics[0].partitions[0].partition_epoch, 1);
 }
 
+static void of_two_changes_of_one_partition_in_a_request_the_second_is_refused(void **state)
+{
+    struct trio *tr = *state;
+    make_topic(tr, "t", two_three_one, 3);
+    int32_t without_three[] = {2, 1}, alone[] = {2};
+    struct alter_partition_request_partition_data ap[2] = {alter_partition_request_partition_data_default,
+                                                           alter_partition_request_partition_data_default};
+    struct alter_partition_request_topic_data at = alter_partition_request_topic_data_default;
+    ap[0].new_isr = without_three;
+    ap[0].new_isr_count = 2;
+    ap[1].new_isr = alone;
+    ap[1].new_isr_count = 1;
+    at.topic_name = STR("t");
+    at.partitions = ap;
+    at.partitions_count = 2;
+    struct alter_partition_request in = {2, epoch_of(tr, 2), &at, 1};
+    struct alter_partition_response out = alter_partition_response_default;
+    struct asked as = {.w = tr->cl->w};
+    controller_alter_partition(tr->cl->c, &in, 1, &out, asked_rq(&as));
+    asked_wait(&as);
+    assert_int_equal(out.topics[0].partitions[0].error_code, KERR_NONE);
+    assert_int_equal(out.topics[0].partitions[1].error_code, KERR_INVALID_REQUEST);
+    assert_state(tr, "t", "{\"controller_epoch\":1,\"leader\":2,\"version\":1,\"leader_epoch\":0,\"isr\":[2,1]}");
+}
+
 /* Brokers of Kafka with an old inter.broker.protocol.version. */
 static void in_sync_sets_that_brokers_change_in_the_store_are_taken_over(void **state)
 {
@@ -437,6 +462,10 @@ static void what_does_not_stand_in_an_in_sync_change_is_refused(void **state)
         {{.broker = 1, .topic = "t", .leader_epoch = 1, .partition_epoch = 1, .version = 3}, KERR_INVALID_REQUEST},
         {{.broker = 2, .topic = "t", .leader_epoch = 1, .partition_epoch = 1, .recovery = 1, .version = 3},
          KERR_INVALID_REQUEST},
+        {{.broker = 2, .topic = "t", .leader_epoch = 1, .partition_epoch = 1, .recovery = 2, .version = 3},
+         KERR_INVALID_REQUEST},
+        {{.broker = 2, .topic = "t", .leader_epoch = 1, .partition_epoch = 1, .recovery = -1, .version = 3},
+         KERR_INVALID_REQUEST},
         {{.broker = 2, .topic = "t", .partition = 1, .version = 3}, KERR_UNKNOWN_TOPIC_OR_PARTITION},
         {{.broker = 2, .topic = "none", .version = 1}, KERR_UNKNOWN_TOPIC_OR_PARTITION},
         {{.broker = 2, .topic = NULL, .id = {{1}}, .version = 2}, KERR_UNKNOWN_TOPIC_ID},
@@ -464,6 +493,15 @@ static void what_does_not_stand_in_an_in_sync_change_is_refused(void **state)
                              .isr_count = 2,
                              .version = 3};
     assert_int_equal(alter(tr, &stranger).topics[0].partitions[0].error_code, KERR_INVALID_REQUEST);
+    /* As many as are in it, but not the same. */
+    struct alter twice = {.broker = 2,
+                          .topic = "t",
+                          .leader_epoch = 1,
+                          .partition_epoch = 1,
+                          .isr = {2, 2},
+                          .isr_count = 2,
+                          .version = 3};
+    assert_int_equal(alter(tr, &twice).topics[0].partitions[0].error_code, KERR_INVALID_REQUEST);
     struct alter stale = {.broker = 2, .broker_epoch = 1, .topic = "t", .isr = {2}, .isr_count = 1, .version = 3};
     assert_int_equal(alter(tr, &stale).error_code, KERR_STALE_BROKER_EPOCH);
     struct alter unknown = {
@@ -638,6 +676,7 @@ int main(void)
         TEST(a_leader_changes_its_in_sync_set),
         TEST(in_sync_sets_that_brokers_change_in_the_store_are_taken_over),
         TEST(what_does_not_stand_in_an_in_sync_change_is_refused),
+        TEST(of_two_changes_of_one_partition_in_a_request_the_second_is_refused),
         TEST(out_of_office_requests_are_refused),
         TEST(a_broker_that_stops_is_relieved_of_what_others_can_do),
         TEST(a_stranger_or_an_old_process_is_not_shut_down),

@@ -196,6 +196,52 @@ static void bad_reassignments_are_refused_in_kafkas_words(void **state)
     assert_assignment(tr, "t", "\"0\":[1,2]", "", "");
 }
 
+/* Each is compared with each, and named in what is answered. */
+static void more_replicas_than_any_cluster_has_brokers_are_refused_at_once(void **state)
+{
+    struct trio *tr = *state;
+    enum { MANY = 1000 * 1000 };
+    int32_t *ids = mem_alloc(MANY * sizeof *ids);
+    for (int32_t i = 0; i < MANY; i++) ids[i] = i;
+    make_topic(tr, "t", one_two, 2);
+    wanted_partition wp = {.partition_index = 0, .replicas = ids, .replicas_count = MANY};
+    struct alter_partition_reassignments_request_reassignable_topic wt = {STR("t"), &wp, 1};
+    struct alter_partition_reassignments_request in = alter_partition_reassignments_request_default;
+    struct alter_partition_reassignments_response out = alter_partition_reassignments_response_default;
+    struct asked as = {.w = tr->cl->w};
+    in.topics = &wt;
+    in.topics_count = 1;
+    controller_alter_reassignments(tr->cl->c, &in, &out, asked_rq(&as));
+    asked_wait(&as);
+    assert_int_equal(out.responses[0].partitions[0].error_code, KERR_INVALID_REPLICA_ASSIGNMENT);
+    assert_str(out.responses[0].partitions[0].error_message, "A partition has at most 1024 replicas.");
+    mem_free(ids);
+    assert_assignment(tr, "t", "\"0\":[1,2]", "", "");
+}
+
+/* The first would take a replica away that the second gives back: its broker would hear of both at once. */
+static void of_two_reassignments_of_one_partition_in_a_request_the_second_is_refused(void **state)
+{
+    struct trio *tr = *state;
+    make_topic(tr, "t", one_two, 2);
+    int32_t alone[] = {1}, both[] = {1, 2};
+    wanted_partition wp[] = {{.partition_index = 0, .replicas = alone, .replicas_count = 1},
+                             {.partition_index = 0, .replicas = both, .replicas_count = 2}};
+    struct alter_partition_reassignments_request_reassignable_topic wt = {STR("t"), wp, 2};
+    struct alter_partition_reassignments_request in = alter_partition_reassignments_request_default;
+    struct alter_partition_reassignments_response out = alter_partition_reassignments_response_default;
+    struct asked as = {.w = tr->cl->w};
+    in.topics = &wt;
+    in.topics_count = 1;
+    controller_alter_reassignments(tr->cl->c, &in, &out, asked_rq(&as));
+    asked_wait(&as);
+    assert_int_equal(out.responses[0].partitions[0].error_code, KERR_NONE);
+    assert_int_equal(out.responses[0].partitions[1].error_code, KERR_INVALID_REQUEST);
+    settle(tr->cl->w);
+    assert_assignment(tr, "t", "\"0\":[1]", "", "");
+    assert_str(listed(tr), "");
+}
+
 static void the_next_controller_goes_on(void **state)
 {
     struct trio *tr = *state;
@@ -308,6 +354,30 @@ static void an_operator_may_let_a_replica_lead_that_is_not_in_sync(void **state)
                  "\"leader_recovery_state\":1}");
 }
 
+/* Nothing that is not asked for by its name is the election that may lose records. */
+static void an_election_of_a_type_that_there_is_not_is_refused(void **state)
+{
+    struct trio *tr = *state;
+    static const int32_t two_three[] = {2, 3};
+    make_topic(tr, "t", two_three, 2);
+    trio_lose(tr, 3);
+    trio_lose(tr, 2);
+    trio_join(tr, 3);
+    for (int type = INT8_MIN; type <= INT8_MAX; type++) {
+        struct elect_leaders_request in = elect_leaders_request_default;
+        struct elect_leaders_response out = elect_leaders_response_default;
+        struct asked as = {.w = tr->cl->w};
+        if (type == PREFERRED || type == UNCLEAN) continue;
+        in.election_type = (int8_t)type;
+        in.topic_partitions_count = -1;
+        controller_elect_leaders(tr->cl->c, &in, &out, asked_rq(&as));
+        asked_wait(&as);
+        assert_int_equal(out.error_code, KERR_INVALID_REQUEST);
+        assert_int_equal(out.replica_election_results_count, 0);
+    }
+    assert_state(tr, "t", "{\"controller_epoch\":1,\"leader\":-1,\"version\":1,\"leader_epoch\":2,\"isr\":[2]}");
+}
+
 static void leaders_are_balanced_where_too_many_are_elsewhere(void **state)
 {
     struct trio *tr = *state;
@@ -333,11 +403,14 @@ int main(void)
         TEST(a_reassignment_is_taken_back),
         TEST(a_reassignment_is_replaced_by_another),
         TEST(bad_reassignments_are_refused_in_kafkas_words),
+        TEST(more_replicas_than_any_cluster_has_brokers_are_refused_at_once),
+        TEST(of_two_reassignments_of_one_partition_in_a_request_the_second_is_refused),
         TEST(the_next_controller_goes_on),
         TEST(what_only_had_to_be_finished_is_finished_by_the_next_controller),
         TEST(a_topic_that_is_being_reassigned_can_be_deleted),
         TEST(the_preferred_leader_leads_when_it_is_asked_for_and_in_sync),
         TEST(an_operator_may_let_a_replica_lead_that_is_not_in_sync),
+        TEST(an_election_of_a_type_that_there_is_not_is_refused),
         TEST(leaders_are_balanced_where_too_many_are_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -284,6 +284,55 @@ static void a_follower_enters_by_the_controllers_word(void **state)
     assert_int_equal(h.calls, 1);
 }
 
+/* A follower that is far behind names what it has received and not yet appended, below a high watermark that it was
+ * told (fetcher_answer.c). */
+static void what_a_follower_reads_ahead_counts_for_nothing(void **state)
+{
+    (void)state;
+    say(BROKER, 3, 0, 2);
+    append(10);
+    fetched(1, 10);
+    assert_int_equal(partition_high_watermark(p0()), 10);
+    fetched(2, 0);
+    fetched(2, 9);
+    assert_null(h.call);
+    assert_int_equal(p0()->in_sync_count, 2);
+    say(BROKER, 4, 1, 2); /* leads on, and keeps what it knows */
+    fetched(1, 10);
+    assert_null(h.call);
+    assert_int_equal(partition_high_watermark(p0()), 10);
+    /* What was on its way says nothing to the next leadership. */
+    const struct follower_fetch late = {.broker_id = 2, .broker_epoch = -1, .leader_epoch = 3, .fetch_offset = 10};
+    assert_int_equal(partition_follower_fetched(p0(), &late), KERR_FENCED_LEADER_EPOCH);
+    turns(&h.w, 1);
+    assert_null(h.call);
+    fetched(2, 10);
+    ASSERT_ASKED(BROKER, 1, 2);
+}
+
+/* Who reads ahead was told more than the leader knows after a crash, also when nobody has given it another epoch. */
+static void what_was_read_ahead_counts_for_nothing_when_the_leader_forgets_its_high_watermark(void **state)
+{
+    (void)state;
+    say(BROKER, 3, 0, 2);
+    append(5);
+    fetched(1, 3);
+    turns(&h.w, 50); /* this is in the checkpoint, and what 2 was told after it is not */
+    world_end(&h.w, true);
+    assert_int_equal(world_start(&h.w, h.sim), OK);
+    say(BROKER, 3, 0, 2);
+    assert_int_equal(plog_end(p0()->pl), 5);
+    assert_int_equal(partition_high_watermark(p0()), 3);
+    fetched(2, 4);
+    assert_null(h.call);
+    assert_int_equal(partition_high_watermark(p0()), 3);
+    fetched(1, 5);
+    assert_null(h.call);
+    assert_int_equal(partition_high_watermark(p0()), 5);
+    fetched(2, 5);
+    ASSERT_ASKED(BROKER, 1, 2);
+}
+
 static void silent_followers_leave_by_their_timer(void **state)
 {
     (void)state;
@@ -613,6 +662,8 @@ int main(void)
         TEST(a_fetch_of_an_earlier_leadership_says_nothing),
         TEST(an_exit_that_was_refused_is_proposed_later),
         TEST(a_follower_enters_by_the_controllers_word),
+        TEST(what_a_follower_reads_ahead_counts_for_nothing),
+        TEST(what_was_read_ahead_counts_for_nothing_when_the_leader_forgets_its_high_watermark),
         TEST(silent_followers_leave_by_their_timer),
         TEST(a_refused_proposal_is_taken_back_and_made_again_later),
         TEST(who_was_refused_does_not_hold_up_the_high_watermark),
