@@ -15,15 +15,12 @@
  * taken again after a while, and left again: a little work, twice in a session. */
 #include "broker/cluster_channel.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "broker/control.h"
 #include "broker/link.h"
 #include "controller/controller.h"
 #include "wire/gen/api_versions.h"
-
-#define uthash_malloc(size)  mem_alloc(size)
-#define uthash_free(p, size) mem_free(p)
-#include <uthash.h>
 
 #define LOG_MODULE "broker"
 #include "base/log.h"

@@ -279,7 +279,7 @@ static bool names_twice(const struct leader_and_isr_request *rq)
         topics[i] = &rq->topic_states[i];
         twice |= partition_is_named_twice(topics[i], &a);
     }
-    qsort(topics, count, sizeof *topics, by_name);
+    qsort(topics, count, sizeof(const struct leader_and_isr_request_leader_and_isr_topic_state *), by_name);
     for (size_t i = 1; i < count; i++) twice |= by_name(&topics[i - 1], &topics[i]) == 0;
     arena_fini(&a);
     return twice;
@@ -369,12 +369,13 @@ static void tell_changed_brokers(struct control *ct, const struct cluster_view *
 {
     int32_t i = 0, k = 0;
     while (ct->broker_changed && (i < before->count || k < now->count)) {
-        const struct node *a = i < before->count ? &before->nodes[i] : NULL;
-        const struct node *b = k < now->count ? &now->nodes[k] : NULL;
-        bool gone = a && (!b || a->id < b->id), came = b && (!a || b->id < a->id);
-        if (gone || came || !same_endpoints(a, b)) ct->broker_changed(ct->broker_changed_arg, gone ? a->id : b->id);
-        i += !came;
-        k += !gone;
+        const struct node *a = &before->nodes[i], *b = &now->nodes[k]; /* maybe behind the last one */
+        bool all_gone = i == before->count, all_came = k == now->count;
+        /* Below 0: it is gone; above: it came. */
+        int32_t order = all_gone ? 1 : all_came ? -1 : (a->id > b->id) - (a->id < b->id);
+        if (order != 0 || !same_endpoints(a, b)) ct->broker_changed(ct->broker_changed_arg, order < 0 ? a->id : b->id);
+        i += order <= 0;
+        k += order >= 0;
     }
 }
 

@@ -271,11 +271,9 @@ static void load_done(struct job *job)
     hosted_settle(ld->h); /* to where the partition is now; or this is not wanted any more */
     if (ld->cancelled)
         give_up(ld);
-    else if (ld->e && partition_successor(ld->p)) /* it has just moved: on where it is now */
-        submit(ld);
-    else if (ld->e)
+    else if (ld->e && !partition_successor(ld->p))
         try_again(ld);
-    else
+    else /* more of it; of one that has just moved, where it is now */
         submit(ld);
 }
 

@@ -124,6 +124,7 @@ static void call_again(struct to_controller *tc, struct controller_call *call)
 
 static void retry_later(struct to_controller *tc)
 {
+    if (tc->stopped) return; /* our own controller says no as it stops, too */
     tc->refused = true;
     if (!timer_is_set(&tc->retry)) loop_timer_set(home(tc), &tc->retry, loop_now_us(home(tc)) + RETRY_MS * 1000);
 }

@@ -35,6 +35,7 @@ struct topic {
     bool deleting;
     bool deletion_queued;               /* an event that removes it from the store is in the queue */
     int32_t deletion_waits;             /* StopReplica answers still to come */
+    bool deletion_refused;              /* by the answer that is being looked at */
     uint64_t deletion_sending;          /* to which sending; answers to earlier ones do not count */
     size_t contest_from, contest_count; /* in the elections that are being held, see elections.c */
     enum unclean unclean;               /* what its settings say of unclean elections */

@@ -16,6 +16,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -131,6 +132,12 @@ struct settings_read {
     struct topic *topic;
 };
 
+/* In any case, as Kafka's tools and brokers take it. */
+static bool is_true(struct str value)
+{
+    return value.size == 4 && strncasecmp(value.data, "true", 4) == 0;
+}
+
 static void settings_done(void *arg, const struct coord_result *r)
 {
     static const char name[] = "unclean.leader.election.enable";
@@ -142,7 +149,7 @@ static void settings_done(void *arg, const struct coord_result *r)
     if (r->err == OK && znode_config_decode(el->a, r->path, r->data, &cfg, &f))
         LOG_WARN("settings_ignored", "reason=\"%s\"", f.text);
     for (size_t i = 0; i < cfg.count; i++)
-        if (str_is(cfg.settings[i].name, name)) enabled = str_is(cfg.settings[i].value, "true");
+        if (str_is(cfg.settings[i].name, name)) enabled = is_true(cfg.settings[i].value);
     /* Without its settings nobody may lead who could cost records. */
     bool known = !f.code && (r->err == OK || r->err == ERR_NOT_FOUND);
     sr->topic->unclean = known && enabled ? UNCLEAN_YES : UNCLEAN_NO;

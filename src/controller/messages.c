@@ -193,16 +193,28 @@ static void update_metadata_answered(void *arg, enum err e, const struct update_
     message_end(arg, e, e ? 0 : r->error_code);
 }
 
+/* Notes at each topic whether a replica of it could not be stopped.  One walk: thousands of topics may go at once. */
+static void note_refused(const struct controller *c, const struct stop_replica_response *r)
+{
+    for (int32_t i = 0; i < r->partition_errors_count; i++) {
+        if (!r->partition_errors[i].error_code) continue;
+        struct topic *t = topic_find(c, r->partition_errors[i].topic_name);
+        if (t) t->deletion_refused = true;
+    }
+}
+
 static void stop_replica_answered(void *arg, enum err e, const struct stop_replica_response *r)
 {
     struct message *m = arg;
     const struct stop_replica_request *rq = &m->stop_replica;
+    bool taken = !e && r->error_code == KERR_NONE;
+    if (taken) note_refused(m->c, r);
     for (int32_t i = 0; i < rq->topic_states_count && message_is_current(m); i++) {
-        struct str topic = rq->topic_states[i].topic_name;
-        bool ok = !e && r->error_code == KERR_NONE;
-        for (int32_t k = 0; ok && k < r->partition_errors_count; k++)
-            if (str_equal(r->partition_errors[k].topic_name, topic) && r->partition_errors[k].error_code) ok = false;
-        deletion_stopped(m->c, topic, m->sending_number, ok);
+        struct str name = rq->topic_states[i].topic_name;
+        struct topic *t = topic_find(m->c, name);
+        bool refused = t && t->deletion_refused;
+        if (t) t->deletion_refused = false;
+        deletion_stopped(m->c, name, m->sending_number, taken && !refused);
     }
     message_end(m, e, e ? 0 : r->error_code);
 }

@@ -296,7 +296,8 @@ static void begin_one(struct wire_op *wo, struct topic *t, const asked_partition
         refuse_one(tp, KERR_NO_REASSIGNMENT_IN_PROGRESS, STR_NULL);
         return;
     }
-    struct ids target = cancels ? origin_of(&wo->arena, p) : (struct ids){ap->replicas, ap->replicas_count};
+    struct ids target = {ap->replicas, ap->replicas_count};
+    if (cancels) target = origin_of(&wo->arena, p);
     if (!cancels && check_replicas(wo->c, p, target, wo->rq.a, tp)) return;
     if (!cancels && p && check_factor(wo, p, target, tp)) return;
     if (!p) {
@@ -388,11 +389,15 @@ static bool begin_listed(struct controller *c, const struct znode_listed *zl, st
     }
     if (p->listed || (partition_is_reassigned(p) && ids_equal(target_of(cs->a, p), target)))
         return p->listed = partition_is_reassigned(p); /* begun, be it by the last controller */
+    enum kerr kerr;
     if (changes_have(cs, t, zl->partition))
-        refuse_one(&tp, KERR_INVALID_REQUEST, STR("the partition is named twice"));
-    else if (!check_replicas(c, p, target, cs->a, &tp) && !plan_begin(&pn, c, p, target, cs->a))
-        refuse_one(&tp, KERR_ELIGIBLE_LEADERS_NOT_AVAILABLE, STR("none of the replicas left is alive and in sync"));
-    if (tp.error_code) {
+        kerr = refuse_one(&tp, KERR_INVALID_REQUEST, STR("the partition is named twice"));
+    else
+        kerr = check_replicas(c, p, target, cs->a, &tp);
+    if (!kerr && !plan_begin(&pn, c, p, target, cs->a))
+        kerr =
+            refuse_one(&tp, KERR_ELIGIBLE_LEADERS_NOT_AVAILABLE, STR("none of the replicas left is alive and in sync"));
+    if (kerr) {
         LOG_WARN("reassignment_refused", "topic=%.*s partition=%d reason=\"%.*s\"", STR_ARG(zl->topic), zl->partition,
                  STR_ARG(tp.error_message));
         return false;

@@ -10,12 +10,9 @@
  *     marker's offset. */
 #include "plog/producers.h"
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/writer.h"
-
-#define uthash_malloc(size)  mem_alloc(size)
-#define uthash_free(p, size) mem_free(p)
-#include <uthash.h>
 
 enum { NO_EPOCH = -1, NO_SEQUENCE = -1, NO_OFFSET = -1, NO_TIMESTAMP = -1 };
 enum { RUN_MAX = 1 << 30 }; /* half of all sequences: what lies farther back may as well be ahead */

@@ -19,7 +19,7 @@ import typing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = {"log": "sim_log", "groups": "sim_groups", "cluster": "cluster/sim_cluster"}
-SEEDS = {"log": 3000, "groups": 20000, "cluster": 400}  # a bug must show within so many
+SEEDS = {"log": 3000, "groups": 20000, "cluster": 2000}  # a bug must show within so many
 SOUND_SEEDS = {"log": 600, "groups": 3000, "cluster": 300}  # and so many must pass without one
 
 

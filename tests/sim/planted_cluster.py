@@ -67,38 +67,20 @@ BUGS = {
     "a_follower_cut_to_its_high_watermark": (
         "replica/fetcher_answer.c", "    else if (fo->last_epoch < 0 && fo->offset > high_watermark) {",
         "    else if (fo->offset > high_watermark) {"),
-    "a_high_watermark_beyond_the_end": (
-        "replica/follower.c", "    int64_t reached = MIN(leader_high_watermark, plog_safe_end(p->pl));\n",
-        "    int64_t reached = leader_high_watermark;\n"),
-    "a_high_watermark_of_before_a_crash": (
-        "replica/partition.c", "    atomic_store(&p->high_watermark, MAX(plog_start(pl), MIN(high_watermark, plog_end(pl))));\n",
-        "    atomic_store(&p->high_watermark, MAX(plog_start(pl), high_watermark));\n"),
-    "a_fetch_of_an_older_epoch_that_counts": (
-        "replica/leader.c", "    if (ff->leader_epoch >= 0 && ff->leader_epoch != epoch)\n",
-        "    if (ff->leader_epoch > epoch)\n"),
     "an_unclean_election_that_nobody_allowed": (
         "controller/elections.c", "            ct->unclean = ct->topic->unclean == UNCLEAN_YES && needs_unclean(c, p);\n",
         "            ct->unclean = true;\n"),
-    "a_leader_that_still_follows": (
-        "replica/replicas_apply.c", "    for (size_t i = 0; i < ap->count && fw->leave; i++) {\n        const struct apply_item *it",
-        "    for (size_t i = 0; i < 0; i++) {\n        const struct apply_item *it"),
     "an_epoch_that_no_leader_begins": (
         "replica/replicas_apply.c", "    if (plog_last_epoch(p->pl) >= leader_epoch) return KERR_NONE;\n",
         "    if (p->pl) return KERR_NONE;\n"),
-    "a_role_of_an_older_epoch": (
-        "replica/replicas_apply.c",
-        "    if (it->state->leader_epoch < atomic_load(&p->leader_epoch)) return KERR_STALE_CONTROLLER_EPOCH;\n", ""),
-    "a_follower_of_before_its_restart_let_in": (
-        "controller/alter_partition.c",
-        "        if (epoch != EPOCH_UNKNOWN && epoch != broker_find(wo->c, isr[i])->epoch) return false;\n", ""),
-    "an_in_sync_set_forgotten_when_its_answer_is_lost": (
-        "replica/in_sync.c", "    return f->state == FOLLOWER_IN || f->state == FOLLOWER_LEAVES;\n",
-        "    return f->state == FOLLOWER_IN;\n"),
     "a_leader_that_restarted_and_goes_on_in_its_epoch": (
         "controller/elections.c",
         "    if (p->leader >= 0 && replica_is_alive(c, p, p->leader) && !replica_has_restarted(c, p, p->leader)) return;\n",
         "    if (p->leader >= 0 && replica_is_alive(c, p, p->leader)) return;\n"),
     "batches_forgotten_at_a_restart": (
-        "plog/producers.c", "        s.run = e->last_sequence < 0 ? 0 : e->offset_delta + 1;\n",
-        "        s.run = 0;\n"),
+        "plog/producers.c", "    for (size_t i = 0; i < count; i++, at += ENTRY_SIZE) {\n        bool last",
+        "    for (size_t i = count - 1; i < count; i++, at += ENTRY_SIZE) {\n        bool last"),
+    "a_number_of_partitions_from_what_was_told_first": (
+        "broker/groups.c", "    for (int32_t i = 0; i < t->partition_count; i++)\n        if (!t->partitions[i].known) return false;\n"
+        "    return t->partition_count == partitions;\n", "    return partitions > 0;\n"),
 }

@@ -253,7 +253,10 @@ class Load:
 
     def check_order(self, since):
         """Of producers that do not wait for the in-sync replicas.  A record is where it was acknowledged to be, or
-        nowhere; none is doubled, none out of order; and of those from the given sequences on none is lost."""
+        nowhere; none is doubled, none out of order; and of those from the given sequences on none is lost.  Nobody has
+        waited for those: the last ones may still be on their way to the leader, or from there to its followers."""
+        wanted = {(w.number, n) for w, first in zip(self.writers, since, strict=True) for n in range(first, w.written)}
+        wait_until(lambda: wanted <= self._all_seen(), 60, "what was written after the last fault is seen")
         final = self._check_consumer()
         self._check_order(final)
         where = {_parse(value): (p, offset) for p, values in final.items() for offset, value in enumerate(values)}
@@ -263,6 +266,9 @@ class Load:
                 assert found or sequence < first, f"lost: {writer.number}:{sequence} at {partition}/{offset}"
                 at = f"{writer.number}:{sequence} was acknowledged at {partition}/{offset} and is at {found}"
                 assert not found or offset is None or offset < 0 or found == (partition, offset), at
+
+    def _all_seen(self):
+        return {_parse(value) for p in range(self.partitions) for value in list(self.follower.seen[p])}
 
     def _check_consumer(self):
         """What is there in the end, and that it is what the consumer has seen while it came, on every replica."""
@@ -300,11 +306,13 @@ class Load:
                 last[number] = sequence
 
     def _check_replicas(self, ends):
-        """Every replica's log has the same end; a follower answers for its own log to who asks as a debugger."""
+        """Every replica's log has the same end, or gets there; a follower answers for its own log to who asks as a
+        debugger."""
         for broker in self.cluster:
             with broker.connect() as c:
                 for p in range(self.partitions):
-                    assert log_end(c, self.topic, p) == ends[p], f"partition {p} ends elsewhere on {broker.number}"
+                    at_end = lambda: log_end(c, self.topic, p) == ends[p]  # noqa: B023, E731
+                    wait_until(at_end, 60, f"partition {p} ends at {ends[p]} on {broker.number}, too")
 
     def _ends(self):
         with self.cluster.clients():

@@ -400,6 +400,21 @@ static void stopping_answers_all(void **state)
     for (int i = 0; i < 3; i++) assert_int_equal(w.asks[i].err, ERR_CLOSED);
 }
 
+/* As it stops, too. */
+static void an_own_controller_that_says_no_after_the_end_is_not_asked_again(void **state)
+{
+    (void)state;
+    name_controller(SELF);
+    ask_ids(0, WAIT_MS_MAX);
+    UNTIL_TOLD(w.local_calls == 1);
+    to_controller_stop(w.br.to_controller);
+    answer_locally(KERR_NOT_CONTROLLER, -1);
+    UNTIL_TOLD(w.told == 1);
+    assert_int_equal(w.asks[0].err, ERR_CLOSED);
+    assert_int_equal(w.local_calls, 1);
+    assert_int_equal(loop_due_us(home()), INT64_MAX); /* no timer is left, which would outlive its owner */
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -413,6 +428,7 @@ int main(void)
         CASE(nobody_answers_in_time),
         CASE(a_dead_controller_is_told_until_another_one_is_named),
         CASE(stopping_answers_all),
+        CASE(an_own_controller_that_says_no_after_the_end_is_not_asked_again),
     };
     return cmocka_run_group_tests_name("broker_to_controller", tests, NULL, NULL);
 }

@@ -152,6 +152,30 @@ static void a_replica_that_could_not_be_deleted_keeps_the_marker(void **state)
     assert_int_equal(call_exists(cl->w, "/admin/delete_topics/t", COORD_NO_WATCH).r.err, OK);
 }
 
+/* Of several topics in one message those go that could be deleted. */
+static void a_replica_that_could_not_be_deleted_holds_up_its_own_topic_alone(void **state)
+{
+    struct cluster *cl = *state;
+    create_topic(cl, "t", 1, 1);
+    create_topic(cl, "u", 1, 1);
+    cl->hold = true;
+    struct outcome o = {.w = cl->w};
+    struct controller_topic_ref refs[] = {{.name = STR("t")}, {.name = STR("u")}};
+    controller_delete_topics(cl->c, refs, 2, 20, outcome_to(&o));
+    settle(cl->w);
+    for (int i = 0; i < cl->told_count; i++)
+        if (cl->told[i].kind == 'S') cl->told[i].refused = "t";
+    cluster_answer(cl);
+    outcome_wait(&o);
+    settle(cl->w);
+    assert_int_equal(o.results[0].kerr, KERR_REQUEST_TIMED_OUT);
+    assert_int_equal(call_exists(cl->w, "/admin/delete_topics/t", COORD_NO_WATCH).r.err, OK);
+    assert_int_equal(call_exists(cl->w, "/brokers/topics/u", COORD_NO_WATCH).r.err, ERR_NOT_FOUND);
+    /* It is tried again, and the answer to that counts. */
+    while (call_exists(cl->w, "/brokers/topics/t", COORD_NO_WATCH).r.err == OK)
+        loop_turn(cl->w->loop, 10 * 1000 * 1000);
+}
+
 /* Another controller has taken over, and our watches have not told us yet. */
 static void a_deposed_controller_changes_nothing(void **state)
 {
@@ -450,6 +474,7 @@ int main(void)
         TEST(leaders_move_away_from_a_failed_log_directory),
         TEST(the_deletion_of_replicas_waits_for_a_broker_that_is_away),
         TEST(a_replica_that_could_not_be_deleted_keeps_the_marker),
+        TEST(a_replica_that_could_not_be_deleted_holds_up_its_own_topic_alone),
         TEST(a_deposed_controller_changes_nothing),
         TEST(the_loss_of_its_node_is_the_loss_of_office),
         TEST(a_client_that_waits_for_a_deletion_is_told_of_the_loss_of_office),

@@ -71,7 +71,7 @@ static void replicas_out_of_sync_lead_only_where_that_is_allowed(void **state)
     struct trio *tr = *state;
     make_topic(tr, "t", two_three_one, 3);
     make_topic(tr, "u", two_three_one, 3);
-    call_set(tr->cl->w, "/config/topics/u", "{\"version\":1,\"config\":{\"unclean.leader.election.enable\":\"true\"}}",
+    call_set(tr->cl->w, "/config/topics/u", "{\"version\":1,\"config\":{\"unclean.leader.election.enable\":\"True\"}}",
              COORD_ANY_VERSION);
     ends_set(tr->cl, "u", 0, 1, 0, 50);
     ends_set(tr->cl, "u", 0, 3, 0, 40);

@@ -38,6 +38,7 @@ struct told {
     bool answered;
     enum err err;
     int16_t code;
+    const char *refused; /* StopReplica: a topic whose partition 0 is answered with an error; NULL: none */
     struct told_partition {
         char topic[64];
         int32_t index;
@@ -92,6 +93,12 @@ static inline void told_run(struct loop_msg *msg)
         errors[i].topic_name = str_of(t->partitions[i].topic);
         errors[i].partition_index = t->partitions[i].index;
         if (t->broker == t->cl->disk_failed) errors[i].error_code = KERR_KAFKA_STORAGE_ERROR;
+    }
+    struct stop_replica_response_stop_replica_partition_error refused = {.topic_name = str_of(t->refused),
+                                                                         .error_code = KERR_KAFKA_STORAGE_ERROR};
+    if (t->refused) {
+        sr.partition_errors = &refused;
+        sr.partition_errors_count = 1;
     }
     if (t->kind == 'L') t->leader_and_isr(t->arg, t->err, t->err ? NULL : &lr);
     if (t->kind == 'U') t->update_metadata(t->arg, t->err, t->err ? NULL : &ur);

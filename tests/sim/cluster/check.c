@@ -67,23 +67,25 @@ int32_t last_leader(const struct world *w, int topic, int partition, int *node)
     return epoch;
 }
 
-/* The latest epoch that broker had been elected controller in; -1: none. */
-static int32_t controller_epoch_of(const struct world *w, int32_t broker_id)
+/* The first epoch behind `epoch` that the broker was elected controller in; -1: none. */
+static int32_t controller_epoch_of(const struct world *w, int32_t broker_id, int32_t epoch)
 {
-    for (size_t i = w->controller_count; i-- > 0;)
-        if (w->controllers[i] == broker_id) return (int32_t)i;
+    for (size_t i = (size_t)(epoch + 1); i < w->controller_count; i++)
+        if (w->controllers[i] == broker_id || w->controllers[i] < 0) return (int32_t)i;
     return -1;
 }
 
-/* Who has heard a controller does not hear one that was deposed before. */
+/* Who has heard a controller does not hear one that was deposed before.  Of one that was elected twice nobody knows
+ * which time it was: the earlier one that is possible. */
 static void check_controller(struct machine *n)
 {
     const struct cluster_view *v = machine_cluster(n);
-    int32_t epoch = v ? controller_epoch_of(n->w, v->controller_id) : -1;
-    if (epoch < 0) return;
-    if (epoch < n->heard_epoch)
-        wrong(n->w, "broker %d obeys broker %d, the controller of epoch %d, after that of epoch %d", n->index + 1,
-              v->controller_id, epoch, n->heard_epoch);
+    if (!v || v->controller_id < 0 || v->controller_id == n->heard_controller) return;
+    int32_t epoch = controller_epoch_of(n->w, v->controller_id, n->heard_epoch);
+    if (epoch < 0)
+        wrong(n->w, "broker %d obeys broker %d, which was elected controller before epoch %d, after that of that epoch",
+              n->index + 1, v->controller_id, n->heard_epoch);
+    n->heard_controller = v->controller_id;
     n->heard_epoch = epoch;
 }
 

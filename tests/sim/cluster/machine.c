@@ -242,7 +242,7 @@ void machine_start(struct machine *n)
     n->store_due_us = INT64_MAX;
     n->store_us_max = STORE_US_MAX;
     memset(n->told_epochs, -1, sizeof n->told_epochs);
-    n->heard_epoch = -1;
+    n->heard_controller = n->heard_epoch = -1;
     net_sim_host_up(w->net, (unsigned)n->index);
     const struct broker_env env = {
         .fs = fs_sim_fs(n->disk),

@@ -54,12 +54,14 @@ static int32_t some_generation(const struct member *m)
 
 static struct asked asked_now(const struct member *m, int node, int32_t generation)
 {
-    const struct world *w = world_of(m);
+    const struct group_model *g = group_of(m);
     int leader;
+    int32_t epoch = last_leader(world_of(m), OFFSETS_TOPIC_INDEX, g->partition, &leader);
     return (struct asked){.node = node,
                           .generation = generation,
-                          .lasting = group_of(m)->lasting,
-                          .leader_epoch = last_leader(w, OFFSETS_TOPIC_INDEX, group_of(m)->partition, &leader)};
+                          .lasting = g->lasting,
+                          .leader_epoch = epoch,
+                          .open = g->open_epoch == epoch};
 }
 
 /* The broker that has answered is the group's latest coordinator, and was when it was asked.  One that has been
@@ -286,6 +288,7 @@ static void sync_in(struct member *m)
     ask(m, API_SYNC_GROUP, 3, m->coordinator, &rq, JOIN_US, on_synced);
 }
 
+/* While a coordinator reads what its partition has, it answers everybody well, as Apache Kafka's. */
 static void on_heard(struct call *call, const void *response)
 {
     struct member *m = answered(call);
@@ -295,7 +298,7 @@ static void on_heard(struct call *call, const void *response)
         check_error(m, "heartbeats", kerr, m->asked.node);
     else if (kerr)
         refused(m, "heartbeats", kerr);
-    else if (m->asked.generation < m->asked.lasting && by_coordinator(m, &m->asked))
+    else if (m->asked.open && m->asked.generation < m->asked.lasting && by_coordinator(m, &m->asked))
         wrong(world_of(m), "broker %d hears client %d in generation %d of %s, which is in generation %d",
               m->asked.node + 1, m->client.index, m->asked.generation, group_of(m)->name, m->asked.lasting);
     step_later(m, m->state == MEMBER_IN && !kerr ? HEARTBEAT_US : BACKOFF_US);
@@ -361,6 +364,11 @@ static void own_refused(struct ownership *o, const char *what, enum kerr kerr)
         take_error(m, kerr);
 }
 
+static void note_open(const struct ownership *o)
+{
+    if (by_coordinator(o->member, &o->asked)) group_of(o->member)->open_epoch = o->asked.leader_epoch;
+}
+
 static bool may_be_written(enum kerr kerr)
 {
     return kerr != KERR_ILLEGAL_GENERATION && kerr != KERR_UNKNOWN_MEMBER_ID && kerr != KERR_REBALANCE_IN_PROGRESS &&
@@ -377,6 +385,7 @@ static void on_committed(struct call *call, const void *response)
     if (!kerr) {
         if (w->calm) o->committed = true;
         check_committed(w, o);
+        note_open(o);
         return;
     }
     if (may_be_written(kerr)) check_in_doubt(w, o);
@@ -417,6 +426,7 @@ static void on_read(struct call *call, const void *response)
         own_refused(o, "reads what is committed", kerr);
         return;
     }
+    note_open(o);
     if (by_coordinator(o->member, &o->asked)) check_read(w, o, r->topics[0].partitions[0].committed_offset);
     o->known = true;
     if (w->calm && o->committed) o->read = true;
@@ -553,6 +563,7 @@ void groups_start(struct world *w)
     for (int g = 0; g < w->group_count; g++)
         w->groups[g] = (struct group_model){
             .name = names[g],
+            .open_epoch = -1,
             .partition = group_partition_of(str_of(names[g]), w->topics[OFFSETS_TOPIC_INDEX].partitions)};
     for (int i = 0; i < MEMBERS_MAX && i / 2 < w->group_count; i++)
         member_start(w, &w->members[w->member_count++], CLIENTS_MAX - MEMBERS_MAX + i, i / 2);

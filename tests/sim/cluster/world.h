@@ -76,7 +76,7 @@ struct machine {
     bool disk_fails;      /* calls on its disk fail; no more when it starts the next time */
 
     int32_t told_epochs[TOPICS_MAX][PARTITIONS_MAX]; /* that it has told clients in this life, */
-    int32_t heard_epoch;                             /*   and of the controller that it has obeyed */
+    int32_t heard_controller, heard_epoch;           /*   and of the controller that it has obeyed; -1: of none */
 
     struct timer start; /* it is started again */
 };
@@ -206,6 +206,7 @@ struct asked {
     int32_t generation;   /* the member's */
     int32_t lasting;      /* the group's latest that is not lost any more */
     int32_t leader_epoch; /* the latest of the group's partition of __consumer_offsets */
+    bool open;            /* in that epoch the coordinator had read what the partition has */
     int64_t floor;        /* what was acknowledged as committed */
 };
 
@@ -259,8 +260,9 @@ struct commit_model {
 
 struct group_model {
     const char *name;
-    int partition;   /* of __consumer_offsets */
-    int32_t lasting; /* the latest generation in which a commit was acknowledged */
+    int partition;      /* of __consumer_offsets */
+    int32_t lasting;    /* the latest generation in which a commit was acknowledged */
+    int32_t open_epoch; /* the latest leader epoch of the partition in which something was read or committed */
     struct commit_model parts[PARTITIONS_MAX];
 };
 
