@@ -174,6 +174,19 @@ static bool is_ours(const struct controller *c, const struct coord_result *r)
     return r->err == OK && r->stat.ephemeral_owner == coord_session_id(c->opt.coord);
 }
 
+/* It names us, too: what somebody else has written into it would leave nobody in office, as far as others can read. */
+static bool names_us(const struct controller *c, const struct coord_result *r)
+{
+    struct znode_controller zc;
+    struct fault unreadable = {0};
+    struct arena a;
+    if (!is_ours(c, r)) return false;
+    arena_init(&a, SIZE_MAX);
+    bool us = znode_controller_decode(&a, r->data, &zc, &unreadable) == OK && zc.broker_id == c->opt.broker_id;
+    arena_fini(&a);
+    return us;
+}
+
 static void controller_seen(void *arg, const struct coord_result *r)
 {
     struct office *o = arg;
@@ -241,7 +254,7 @@ static void office_taken_away(struct controller *c)
 static void office_looked_at(void *arg, const struct coord_result *r)
 {
     struct controller *c = arg;
-    if (is_ours(c, r) || c->stopping || c->state == CONTROLLER_STANDBY || coord_session_over(r->err)) return;
+    if (names_us(c, r) || c->stopping || c->state == CONTROLLER_STANDBY || coord_session_over(r->err)) return;
     office_taken_away(c);
 }
 
@@ -255,8 +268,8 @@ static void office_watch_fired(void *arg, enum coord_event event, struct str pat
     if (c->state == CONTROLLER_STANDBY) {
         if (!c->office_queued && !timer_is_set(&c->retry)) office_queue(c);
     } else if (event == COORD_NODE_CHANGED) {
-        coord_exists(c->opt.coord, ZNODE_CONTROLLER, (struct coord_watch){office_watch_fired, c},
-                     (struct coord_to){c->opt.loop, office_looked_at, c});
+        coord_get(c->opt.coord, ZNODE_CONTROLLER, (struct coord_watch){office_watch_fired, c},
+                  (struct coord_to){c->opt.loop, office_looked_at, c});
     } else {
         office_taken_away(c);
     }
@@ -267,7 +280,7 @@ static void office_watched(void *arg, const struct coord_result *r)
     struct office *o = arg;
     if (r->err && r->err != ERR_NOT_FOUND)
         office_fault(o, r->err, "/controller", r->text);
-    else if (o->won && !is_ours(o->c, r))
+    else if (o->won && (!is_ours(o->c, r) || r->stat.version > 0))
         controller_depose(o->c); /* taken away before it was watched */
     else if (r->err)
         o->lost = false; /* gone meanwhile: run again */
