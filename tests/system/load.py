@@ -88,7 +88,10 @@ class Writer(threading.Thread):
     def stop(self, seconds):
         self.finish.set()
         self.join()
-        left = self.producer.flush(seconds)
+        end = time.monotonic() + seconds
+        while len(self.producer) and time.monotonic() < end:  # a flush hides what a callback raises
+            self.producer.poll(0.1)
+        left = len(self.producer)
         assert not self.failures, f"producer {self.number}: {self.failures[:5]}"
         assert left == 0, f"producer {self.number}: {left} records are not acknowledged {seconds} s after the last fault"
 
