@@ -84,6 +84,14 @@ static bool settle(struct partition *p)
 
 /* ---- Roles */
 
+/* Whoever leads on in the next epoch led all the time.  When one was left out, another replica may have led in it, and
+ * followers have cut their logs to its. */
+static bool leads_on(const struct partition *p, const struct partition_role *role)
+{
+    int32_t epoch = atomic_load(&p->leader_epoch);
+    return atomic_load(&p->leads) && role->leader_epoch - epoch <= 1;
+}
+
 static void take_lead(struct partition *p, const struct partition_role *role, bool new_epoch)
 {
     struct in_sync *s = &p->in_sync;
@@ -95,7 +103,7 @@ static void take_lead(struct partition *p, const struct partition_role *role, bo
         .isr_count = role->isr_count,
         .partition_epoch = role->partition_epoch,
         .new_epoch = new_epoch,
-        .new_leader = !atomic_load(&p->leads),
+        .new_leader = !leads_on(p, role),
         .end = plog_end(p->pl),
         .now_ms = now_ms_of(p),
     };

@@ -239,6 +239,34 @@ static void a_fetch_of_an_earlier_leadership_says_nothing(void **state)
     assert_int_equal(partition_high_watermark(p0()), 2);
 }
 
+static void who_leads_on_in_the_next_epoch_knows_what_followers_have(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 3);
+    append(10);
+    fetched(1, 10);
+    fetched(2, 4);
+    assert_int_equal(partition_high_watermark(p0()), 4);
+    say(BROKER, 1, 1, 2);
+    assert_int_equal(partition_high_watermark(p0()), 10);
+}
+
+/* Another one may have led in it, with less than we have, and the followers have cut what it did not have. */
+static void who_was_left_out_for_an_epoch_does_not(void **state)
+{
+    (void)state;
+    say(BROKER, 0, 0, 3);
+    append(10);
+    fetched(1, 10);
+    fetched(2, 4);
+    say(BROKER, 2, 2, 2);
+    assert_int_equal(partition_high_watermark(p0()), 4);
+    fetched(1, 4);
+    assert_int_equal(partition_high_watermark(p0()), 4);
+    fetched(1, 10);
+    assert_int_equal(partition_high_watermark(p0()), 10);
+}
+
 static void an_exit_that_was_refused_is_proposed_later(void **state)
 {
     (void)state;
@@ -660,6 +688,8 @@ int main(void)
         TEST(the_high_watermark_follows_the_slowest_member),
         TEST(a_member_that_has_lost_what_it_had_leaves_at_once),
         TEST(a_fetch_of_an_earlier_leadership_says_nothing),
+        TEST(who_leads_on_in_the_next_epoch_knows_what_followers_have),
+        TEST(who_was_left_out_for_an_epoch_does_not),
         TEST(an_exit_that_was_refused_is_proposed_later),
         TEST(a_follower_enters_by_the_controllers_word),
         TEST(what_a_follower_reads_ahead_counts_for_nothing),
