@@ -11,6 +11,7 @@
 #include "base/endian.h"
 #include "base/mem.h"
 #include "broker/broker.h"
+#include "broker/refused.h"
 #include "broker/request.h"
 
 #define LOG_MODULE "broker"
@@ -58,6 +59,7 @@ static void conn_free(struct conn *c)
     sock_close(c->sock);
     if (c->in_counted) broker_release_request_bytes(set->broker, c->in_counted);
     buf_unref(c->in);
+    refused_free(&c->refused);
     broker_connection_closed(set->broker, c->listener, c->host);
     mem_free(c);
     set->count--;

@@ -16,6 +16,7 @@
 
 struct broker;
 struct listener_state;
+struct refused;
 struct request;
 
 enum {
@@ -64,6 +65,7 @@ struct conn {
     bool in_callback; /* conn_free() is put off */
     bool held;        /* conn_hold() */
     struct loop_idle resume;
+    struct refused *refused; /* what its producers are still to send again */
 
     struct conn_set *pull; /* whose loop has had the last requests' work; NULL: ours */
     unsigned pulls;        /* how many in a row */

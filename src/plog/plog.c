@@ -297,6 +297,7 @@ static enum kerr queue_batch(struct plog *pl, struct group *g, struct append *a,
     struct txn_marker marker;
     bool is_marker = (b->attributes & BATCH_CONTROL) && batch_read_marker(&marker, data, (size_t)b->size) == OK;
     if (is_marker && a->log_append_time_ms >= 0) marker.timestamp = a->log_append_time_ms; /* as it will be read back */
+    if (a->not_first && !producers_knows(pl->producers, b->producer_id)) return KERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
     struct producers_result r;
     producers_queue(pl->producers, b, is_marker ? &marker : NULL, a->origin, &r);
     if (r.kerr == KERR_DUPLICATE_SEQUENCE_NUMBER) {

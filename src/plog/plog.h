@@ -175,6 +175,8 @@ struct append {
     size_t size;
     struct batch_info info; /* of the first batch, from batch_check() */
     enum append_origin origin;
+    bool not_first; /* its producer is known to have sent others before: of one that the log does not know, it is out of
+                     * order.  (Without this, such a one may begin anywhere: its state may have expired.) */
     int32_t leader_epoch; /* raised to the one that plog_epoch_begin() has begun meanwhile; below that of the log's last
                            * batch: NOT_LEADER_OR_FOLLOWER; a replica's is in `data` */
     int64_t now_ms;       /* wall clock; LogAppendTime and producer expiry go by it */

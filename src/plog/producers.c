@@ -187,6 +187,12 @@ void producers_fini(struct producers *ps)
 
 /* ---- Checks */
 
+bool producers_knows(const struct producers *ps, int64_t producer_id)
+{
+    const struct producer *p = find(ps, producer_id);
+    return p && p->state.epoch != NO_EPOCH;
+}
+
 /* A producer that is not known may start anywhere: what it wrote may have been deleted with its records. */
 static enum kerr check_sequence(const struct producer *p, const struct batch_info *b)
 {

@@ -44,6 +44,9 @@ void producers_fini(struct producers *ps);
 /* Forgets everything, queued or not (truncation, before reloading). */
 void producers_clear(struct producers *ps);
 
+/* It has sent something that is queued or in the log; unless a marker alone is all that is known of it. */
+bool producers_knows(const struct producers *ps, int64_t producer_id);
+
 /* What became of a batch. */
 struct producers_result {
     /* NONE: queued.  DUPLICATE_SEQUENCE_NUMBER: one of the producer's last five batches, whose offsets and timestamp

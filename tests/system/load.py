@@ -244,7 +244,7 @@ class Load:
         def arrived(partition):
             return any(sequence >= floors[number] for number, sequence in map(_parse, self.follower.seen[partition]))
 
-        wait_until(lambda: all(map(arrived, range(self.partitions))), 60, "every partition is written to")
+        self._wait_seen(lambda: all(map(arrived, range(self.partitions))), "every partition is written to")
         return [writer.written for writer in self.writers]
 
     # What must hold in the end
@@ -259,7 +259,7 @@ class Load:
         nowhere; none is doubled, none out of order; and of those from the given sequences on none is lost.  Nobody has
         waited for those: the last ones may still be on their way to the leader, or from there to its followers."""
         wanted = {(w.number, n) for w, first in zip(self.writers, since, strict=True) for n in range(first, w.written)}
-        wait_until(lambda: wanted <= self._all_seen(), 60, "what was written after the last fault is seen")
+        self._wait_seen(lambda: wanted <= self._all_seen(), "what was written after the last fault is seen")
         final = self._check_consumer()
         self._check_order(final)
         where = {_parse(value): (p, offset) for p, values in final.items() for offset, value in enumerate(values)}
@@ -270,14 +270,26 @@ class Load:
                 at = f"{writer.number}:{sequence} was acknowledged at {partition}/{offset} and is at {found}"
                 assert not found or offset is None or offset < 0 or found == (partition, offset), at
 
+    def _wait_seen(self, condition, what):
+        try:
+            wait_until(lambda: condition() or self.follower.failures, 60, what)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self._reading()}") from None
+        assert not self.follower.failures, self.follower.failures
+
+    def _reading(self):
+        """How far the consumer is, for messages."""
+        ends = self._ends()
+        return ", ".join(f"{len(self.follower.seen[p])} of {ends[p]} in {p}" for p in range(self.partitions))
+
     def _all_seen(self):
         return {_parse(value) for p in range(self.partitions) for value in list(self.follower.seen[p])}
 
     def _check_consumer(self):
         """What is there in the end, and that it is what the consumer has seen while it came, on every replica."""
         ends = self._ends()
-        read = lambda p: len(self.follower.seen[p]) >= ends[p] or self.follower.failures  # noqa: E731
-        wait_until(lambda: all(read(p) for p in range(self.partitions)), 60, f"the consumer has read up to {ends}")
+        read = lambda p: len(self.follower.seen[p]) >= ends[p]  # noqa: E731
+        self._wait_seen(lambda: all(read(p) for p in range(self.partitions)), "the consumer has read everything")
         self.follower.finish.set()
         self.follower.join()
         assert not self.follower.failures, self.follower.failures

@@ -375,6 +375,25 @@ class TestIdempotence:
         """The broker may have forgotten what came before (retention)."""
         assert Producer(conn, topic).send(100).ErrorCode == 0
 
+    @pytest.mark.barnabas_only  # Kafka's brokers take what comes behind
+    def test_what_comes_behind_a_refused_batch_does_not_take_its_place(self, conn, topic_name):
+        """Clients take the success of a later batch for the success of those before it (librdkafka)."""
+        p = Producer(conn, topic_name)
+        assert p.send(0, 2).ErrorCode == Kerr.UNKNOWN_TOPIC_OR_PARTITION
+        conn.new_topic(topic_name)
+        assert p.send(2).ErrorCode == Kerr.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert p.send(3).ErrorCode == Kerr.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [p.send(0, 2).BaseOffset, p.send(2).BaseOffset, p.send(3).BaseOffset] == [0, 2, 3]
+
+    @pytest.mark.barnabas_only
+    def test_nobody_else_waits_for_a_refused_batch(self, conn, topic_name):
+        p, other = Producer(conn, topic_name), Producer(conn, topic_name)
+        assert p.send(0).ErrorCode == Kerr.UNKNOWN_TOPIC_OR_PARTITION
+        conn.new_topic(topic_name)
+        assert other.send(100).ErrorCode == 0
+        assert p.send(1).ErrorCode == Kerr.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [p.send(s, epoch=1).ErrorCode for s in (0, 1)] == [0, 0]  # it begins anew
+
     def test_a_new_epoch_starts_at_sequence_0_and_fences_the_old(self, conn, topic):
         p = Producer(conn, topic)
         assert p.send(0).ErrorCode == 0

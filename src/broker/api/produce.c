@@ -5,6 +5,8 @@
 #include "broker/api/locate.h"
 #include "broker/api/still_leads.h"
 #include "broker/broker.h"
+#include "broker/conn.h"
+#include "broker/refused.h"
 #include "wire/batch.h"
 #include "wire/gen/produce.h"
 
@@ -21,6 +23,7 @@ struct produce_part {
     struct partition *p;    /* a reference; NULL when refused before */
     struct partition *left; /* a reference: it has moved from there meanwhile */
     partition_response *out;
+    struct refused_at at; /* as the request names it */
     struct batch_rules rules;
     bool check_later; /* it must be decompressed to be checked: on a worker */
     bool keep_codec;  /* compression.type=producer; else into this codec, on a worker, before it is appended */
@@ -96,6 +99,11 @@ static void produce_prepare(struct request *rq, struct produce *p)
             part->out = &to->partition_responses[i];
             *part->out = produce_response_partition_produce_response_default;
             part->out->index = in->topic_data[t].partition_data[i].index;
+            part->at = (struct refused_at){to->name, to->topic_id, part->out->index};
+            /* The frame is ours: the log patches offset and epoch in place. */
+            part->append.buf = rq->frame;
+            part->append.data = (uint8_t *)(uintptr_t)in->topic_data[t].partition_data[i].records.bytes.data;
+            part->append.size = in->topic_data[t].partition_data[i].records.bytes.size;
         }
     }
 }
@@ -173,10 +181,6 @@ static void check_part(struct request *rq, struct produce_part *part, struct str
     }
     part_take_settings(rq, part, topic_settings(topic));
     struct append *a = &part->append;
-    /* The frame is ours: the log patches offset and epoch in place. */
-    a->buf = rq->frame;
-    a->data = (uint8_t *)(uintptr_t)data->records.bytes.data;
-    a->size = data->records.bytes.size;
     a->origin = APPEND_CLIENT;
     a->now_ms = part->rules.now_ms;
     part->check_later = batch_check_decompresses(a->data, a->size, &part->rules);
@@ -231,6 +235,23 @@ static void produce_pack(struct request *rq)
     }
 }
 
+/* ---- What a producer has under way behind a batch that was refused must not take its place */
+
+/* It will come again.  Also of one that was refused before anybody looked into it. */
+static void part_note_refused(struct request *rq, struct produce_part *part, int16_t kerr)
+{
+    struct batch_info info;
+    const struct append *a = &part->append;
+    if (!kerr_is_retriable(kerr) || a->size < BATCH_HEADER_SIZE) return;
+    if (batch_parse_header(&info, a->data, INT32_MAX) == OK) refused_note(&rq->conn->refused, &part->at, &info);
+}
+
+static void produce_note_refused(struct request *rq, struct produce *p)
+{
+    for (int32_t i = 0; i < p->count; i++)
+        if (p->parts[i].out->error_code) part_note_refused(rq, &p->parts[i], p->parts[i].out->error_code);
+}
+
 /* ---- Appending */
 
 /* To where the partition lives now; once, which is enough for what a request lives.  The old one is let go at the end:
@@ -268,7 +289,7 @@ static void append_done(struct append *a)
     if (atomic_fetch_sub(&p->appends_pending, 1) == 1) loop_post(p->rq->loop, &p->appended_msg);
 }
 
-static void produce_start_appends(struct produce *p)
+static void produce_start_appends(struct request *rq, struct produce *p)
 {
     atomic_init(&p->appends_pending, 1);
     p->appended_msg.run = on_appended;
@@ -284,15 +305,17 @@ static void produce_start_appends(struct produce *p)
             continue;
         }
         part->append.done = append_done;
+        part->append.not_first = refused_before(rq->conn->refused, &part->at, &part->append.info);
         part->flushes_failed = atomic_load(&part->p->flushes_failed);
         atomic_fetch_add(&p->appends_pending, 1);
         partition_wrote(part->p, part->append.size);
         plog_append(part->p->pl, &part->append);
     }
+    produce_note_refused(rq, p);
     if (atomic_fetch_sub(&p->appends_pending, 1) == 1) p->appends_done = true;
 }
 
-static void produce_collect_appends(struct produce *p)
+static void produce_collect_appends(struct request *rq, struct produce *p)
 {
     for (int32_t i = 0; i < p->count; i++) {
         struct produce_part *part = &p->parts[i];
@@ -300,9 +323,11 @@ static void produce_collect_appends(struct produce *p)
         const struct append *a = &part->append;
         /* A duplicate was written before: the client learns where, or in the end that nobody knows. */
         if (a->kerr && a->kerr != KERR_DUPLICATE_SEQUENCE_NUMBER) {
+            part_note_refused(rq, part, (int16_t)a->kerr);
             part_fail(part, a->kerr, NULL);
             continue;
         }
+        refused_forget(&rq->conn->refused, &part->at, &a->info);
         part->appended = true;
         part->out->base_offset = a->base_offset;
         part->out->log_append_time_ms = a->log_append_time_ms;
@@ -501,12 +526,12 @@ enum step produce_handle(struct request *rq)
         FALLTHROUGH;
     case PRODUCE_PACK: /* woken when compressed batches are checked and in the codecs that their topics want */
         p->stage = PRODUCE_APPEND;
-        produce_start_appends(p); /* queued at each partition; uncontended ones are written when this returns */
+        produce_start_appends(rq, p); /* queued at each partition; uncontended ones are written when this returns */
         if (p->any_heavy) conn_resume(rq->conn);
         FALLTHROUGH;
     case PRODUCE_APPEND: /* woken when the last append is complete */
         if (!p->appends_done) return WAIT;
-        produce_collect_appends(p);
+        produce_collect_appends(rq, p);
         if (p->acks == ACKS_NONE) return produce_finish(rq, p);
         p->stage = PRODUCE_DOUBT;
         produce_doubt(rq, p);
