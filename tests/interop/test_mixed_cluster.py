@@ -581,10 +581,17 @@ def test_a_compacted_log_with_transactions_is_the_same_when_barnabas_leads(mixed
     open_transactions(mixed, tool)
     config = {"cleanup.policy": "compact", "segment.ms": "500", "min.cleanable.dirty.ratio": "0.01"}
     make_topic(mixed, topic, [[3, 1, 2]], config)
-    cleaned = lambda: sum(1 for _ in read_committed(mixed, topic, 0)) <= 15  # noqa: E731
     for _ in range(3):
         write_transactions(mixed, topic)
-    wait_until(cleaned, 60, "Kafka's cleaner has removed records")
+    last = confluent_kafka.Producer({"bootstrap.servers": mixed[1].bootstrap, "log_level": 0})
+
+    def cleaned():
+        """The segment that is written to is not cleaned: it must become another one."""
+        last.produce(topic, "last", "key0", partition=0)
+        assert last.flush(30) == 0
+        return sum(1 for _ in read_committed(mixed, topic, 0)) <= 15
+
+    wait_until(cleaned, 90, "Kafka's cleaner has removed records")
     newest = {}
     for _, key, value in read_committed(mixed, topic, 0):
         newest[key] = value
