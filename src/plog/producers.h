@@ -90,9 +90,9 @@ void producers_each(struct producers *ps, void (*each)(void *arg, const struct p
 /* The file's content as of `offset` (published end <= offset <= queued end), to be freed with mem_free(): encoded under
  * the lock, written outside of it. */
 void producers_snapshot_encode(struct producers *ps, int64_t offset, uint8_t **out, size_t *size);
-/* What an entry says of one producer: a batch and, -1 for none, where its open transaction began.  Of several entries of
- * one producer the last one has its last batch and all else; those before it are earlier batches, of which the first may
- * stand for many. */
+/* What an entry says of one producer: a batch and, -1 for none, where its open transaction began.  Of several entries
+ * of one producer the last one has its last batch and all else; those before it are earlier batches, of which the first
+ * may stand for many. */
 struct producer_entry {
     int64_t producer_id, last_offset, timestamp, txn_first_offset;
     int32_t last_sequence, offset_delta, coordinator_epoch;
