@@ -122,7 +122,8 @@ class Broker:
         try:
             with rawkafka.Connection(self.address, timeout=10) as c:
                 c.announced()
-                return len(c.metadata().Brokers) == 1
+                told = c.metadata()
+                return told.ControllerId >= 0 and len(told.Brokers) == 1
         except (OSError, rawkafka.Closed):
             return False
 

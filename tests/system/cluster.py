@@ -83,7 +83,8 @@ class ClusterBroker(Broker):
         try:
             with self.connect(timeout=10) as c:
                 c.announced()
-                return any(b.NodeId == self.number for b in c.metadata().Brokers)
+                told = c.metadata()  # before a controller speaks to it, it knows of itself alone
+                return told.ControllerId >= 0 and any(b.NodeId == self.number for b in told.Brokers)
         except (OSError, Closed):
             return False
 

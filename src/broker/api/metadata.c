@@ -6,6 +6,7 @@
 #include "broker/api/handlers.h"
 #include "broker/api/named.h"
 #include "broker/auto_create.h"
+#include "broker/server.h"
 #include "wire/gen/metadata.h"
 #include "wire/topic_name.h"
 
@@ -151,6 +152,20 @@ static void answer_by_id(struct request *rq, const struct metadata_op *op, struc
 
 /* ---- The whole answer */
 
+/* No controller has spoken to us yet.  Clients that are told of no broker at all forget those that they knew, and some
+ * never ask again (librdkafka 2.16, when it had to begin anew from its bootstrap list). */
+static void answer_self(struct request *rq)
+{
+    struct metadata_response *out = rq->out;
+    const struct listener_state *l = rq->conn->listener;
+    out->brokers = arena_array(&rq->arena, struct metadata_response_metadata_response_broker, 1);
+    out->brokers_count = 1;
+    *out->brokers = metadata_response_metadata_response_broker_default;
+    out->brokers->node_id = rq->broker->id;
+    out->brokers->host = str_of(l->advertised_host);
+    out->brokers->port = l->advertised_port;
+}
+
 static void answer_cluster(struct request *rq, struct str listener)
 {
     const struct metadata_request *in = rq->in;
@@ -171,6 +186,7 @@ static void answer_cluster(struct request *rq, struct str listener)
         b->port = e->port;
         b->rack = n->rack;
     }
+    if (cluster->count == 0) answer_self(rq);
 }
 
 static void answer(struct request *rq, const struct metadata_op *op)
